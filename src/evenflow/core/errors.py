@@ -1,0 +1,59 @@
+"""Everything that a user of evenflow can get wrong, as one tree.
+
+    EvenflowError
+    +-- ConfigError          settings that cannot be served        command line: exit 2
+    +-- ModelError           model files that cannot be loaded     command line: exit 2
+    +-- RequestError         a request that cannot be served       HTTP 4xx (server/errors.py has the table)
+    |   +-- InvalidRequest   a field is wrong; names the field     400
+    |   +-- ContextOverflow  prompt + max_tokens exceed the context 400
+    |   +-- DuplicateRequest the id is in use                      400
+    |   +-- QueueFull        try again later                       429
+    +-- EngineUnavailable    shutting down, not ready, or dead     503
+
+What our own code guarantees is an `assert`, never one of these.
+"""
+
+
+class EvenflowError(Exception):
+    """Base of every error whose message is meant for a person."""
+
+
+class ConfigError(EvenflowError):
+    """Settings that cannot work; the message says which and what would."""
+
+
+class ModelError(EvenflowError):
+    """A model file is missing, broken or of a kind evenflow does not know; the message names the file."""
+
+
+class RequestError(EvenflowError):
+    """A request that evenflow will not run. `param` is the request field at fault, if it is one field."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+class InvalidRequest(RequestError):
+    """A field of the request has a value that cannot be served."""
+
+
+class ContextOverflow(InvalidRequest):
+    """The prompt, or prompt plus `max_tokens`, does not fit the context length."""
+
+
+class DuplicateRequest(InvalidRequest):
+    """Another live request has the same id."""
+
+
+class QueueFull(RequestError):
+    """The server holds as much waiting work as it may; `retry_after_seconds` says when to come back."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class EngineUnavailable(EvenflowError):
+    """The engine does not take requests: it is starting, shutting down, or dead."""

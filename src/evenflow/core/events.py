@@ -1,0 +1,118 @@
+"""The facts. Every number that anyone sees is a fold over these; nothing derived is stored here.
+
+All times are seconds on one monotonic clock per log. Frozen and plain, so that a log line is the event.
+"""
+
+from dataclasses import dataclass
+
+from evenflow.core.plan import Door, LeftOut
+from evenflow.core.request import FinishReason, RequestId
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request was accepted into the waiting queue. `time` is when the front had received it in full."""
+
+    time: float
+    request_id: RequestId
+    accepted_time: float
+    num_prompt_tokens: int
+    max_tokens: int
+    flow: str
+    tenant: str
+    service_class: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A request that the scheduler refused."""
+
+    time: float
+    request_id: RequestId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A request began to run, or began again after a preemption. `cached_tokens` came from the prefix cache."""
+
+    time: float
+    step: int
+    request_id: RequestId
+    cached_tokens: int
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preempted:
+    """A running request lost its seat and blocks; `lost_tokens` were computed. `for_request` is who got the room."""
+
+    time: float
+    step: int
+    request_id: RequestId
+    lost_tokens: int
+    for_request: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    time: float
+    step: int
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of every accepted request; there is exactly one."""
+
+    time: float
+    step: int
+    request_id: RequestId
+    reason: FinishReason
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_computed_tokens: int
+    num_preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One iteration. `scheduled` is (request, tokens) in plan order; `emitted` are the requests that got a token.
+
+    `attended_context_tokens` sums, over fed tokens, the positions each attends to: what attention's cost depends on.
+    """
+
+    step: int
+    start: float
+    end: float
+    prefill_tokens: int
+    decode_tokens: int
+    attended_context_tokens: int
+    num_scheduled: int
+    running: int
+    waiting: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+    token_budget: int
+    preemptions: int
+    cached_tokens: int
+    schedule_seconds: float
+    device_seconds: float
+    scheduled: tuple[tuple[RequestId, int], ...]
+    emitted: tuple[RequestId, ...]
+    left_out: tuple[LeftOut, ...]
+    doors: tuple[Door, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChanged:
+    """The engine started with, or was moved to, these settings (names and printable values)."""
+
+    time: float
+    settings: tuple[tuple[str, str], ...]
+
+
+Event = Arrived | Rejected | Scheduled | Preempted | FirstToken | Finished | StepRecord | ConfigChanged

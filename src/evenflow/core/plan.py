@@ -1,0 +1,142 @@
+"""What one step will run, what it gave, and why whoever was left out was left out.
+
+A `StepPlan` is complete: an executor needs nothing else. It learns of a request when it enters (`Entry`), and may
+forget it when its id is in `left`. Chunks are laid out back to back in the order of `chunks`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from evenflow.core.block_pool import BlockId
+from evenflow.core.request import FinishReason, Request, RequestId
+
+
+class Chunk(NamedTuple):
+    """Consecutive tokens of one request: positions `start` .. `start + len(token_ids) - 1`.
+
+    `block_ids` is the request's whole block table; position p lives in slot `p % block_size` of block
+    `block_ids[p // block_size]`. The same tuple object comes again until the table changes, so an executor may compare
+    by identity. `samples`: the chunk reaches the last known token, so the executor must return a next token.
+    (A NamedTuple because a step builds one per running request: 0.3 us against 1.1 us for a frozen dataclass.)
+    """
+
+    request_id: RequestId
+    start: int
+    token_ids: tuple[int, ...]
+    block_ids: tuple[BlockId, ...]
+    samples: bool
+
+
+class Entry(NamedTuple):
+    """A request that starts (or, after a preemption, starts again) to run in this step, with every token it has so far;
+    the first `num_cached_tokens` of them are already in its blocks."""
+
+    request: Request
+    token_ids: tuple[int, ...]
+    num_cached_tokens: int
+
+
+class BlockCopy(NamedTuple):
+    """Copy one KV block between the device pool and the host pool before the chunks run."""
+
+    source: BlockId
+    target: BlockId
+    to_host: bool
+
+
+class WaitReason(Enum):
+    """Why a request got no token in a step."""
+
+    BUDGET = "budget"
+    MAX_NUM_SEQS = "max_num_seqs"
+    KV = "kv"
+    PREEMPTION = "preemption"
+    LONG_PROMPT = "long_prompt"
+    QUOTA = "quota"
+    FAIRNESS = "fairness"
+    PREFILL_SHARE = "prefill_share"
+
+
+class LeftOut(NamedTuple):
+    """A running request that got no token."""
+
+    request_id: RequestId
+    reason: WaitReason
+
+
+class Door(NamedTuple):
+    """The head of a waiting queue that could not come in; everyone behind it in that flow waits for the same reason.
+
+    One door per flow says it for the whole queue, so the cost of explaining does not grow with the number waiting.
+    """
+
+    flow: str
+    head: RequestId
+    reason: WaitReason
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """`left` gave up their place since the last plan (finished, aborted or preempted); apply it before `entered`.
+
+    A decode token is the one token of a request that has already given output; every other fed token is prefill.
+    `attended_context_tokens` is summed over fed tokens: the number of positions each attends to, itself included.
+    """
+
+    step: int
+    chunks: tuple[Chunk, ...]
+    token_budget: int
+    num_prefill_tokens: int = 0
+    num_decode_tokens: int = 0
+    attended_context_tokens: int = 0
+    num_cached_tokens: int = 0
+    entered: tuple[Entry, ...] = ()
+    left: tuple[RequestId, ...] = ()
+    preempted: tuple[RequestId, ...] = ()
+    swaps: tuple[BlockCopy, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    doors: tuple[Door, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return self.num_prefill_tokens + self.num_decode_tokens
+
+
+class TokenLogprobs(NamedTuple):
+    """Log-probabilities at one position: of the token itself, its rank (1 is most likely), and the likeliest tokens."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """The next token of every chunk with `samples`, and the log-probabilities that were asked for.
+
+    `prompt_logprobs[id]` has one entry per prompt token whose *next*-token distribution this chunk computed and that is
+    itself a prompt token: for a chunk over positions a .. b-1, the entries of positions a+1 .. b (cut at the prompt).
+    """
+
+    sampled: Mapping[RequestId, int]
+    logprobs: Mapping[RequestId, TokenLogprobs] = field(default_factory=dict)
+    prompt_logprobs: Mapping[RequestId, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    device_seconds: float = 0.0
+
+
+class RequestOutput(NamedTuple):
+    """What one step gave one request. `finish_reason` is set on its last output, and only there.
+
+    `stop_token_id` is the token that ended it (it is also in `token_ids`), None where a length or an abort did.
+    """
+
+    request_id: RequestId
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    logprobs: TokenLogprobs | None = None
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    num_cached_tokens: int = 0

@@ -1,0 +1,103 @@
+"""What the front of the house (HTTP server, `LLM`) sees of an engine: text deltas out, and how the engine is doing.
+
+Two implementations: `engine/client.py` (the engine core in its own process) and the in-thread one of `engine/llm.py`.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from evenflow.core.events import Event
+from evenflow.core.plan import TokenLogprobs
+from evenflow.core.request import FinishReason, Request
+
+
+class Delta(NamedTuple):
+    """What one step added to one completion. Text held back for a stop string arrives in a later delta.
+
+    `logprobs` has one entry per token of `token_ids` if the request asked for them. `stop_reason` is the stop string or
+    stop token id that ended it (None for an end-of-sequence token or a length). `finish_reason` is set on the last
+    delta only.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    num_cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """How the tokens of a request become text. Stop strings end the text before the match."""
+
+    stop: tuple[str, ...] = ()
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+    min_tokens: int = 0
+
+
+class EngineState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the engine resolved at start; the front validates requests against it.
+
+    `settings` is for people: printable name and value of every resolved setting.
+    """
+
+    max_model_len: int
+    vocab_size: int
+    num_kv_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+class Engine(Protocol):
+    """An engine as the front sees it. All coroutines belong to one event loop."""
+
+    @property
+    def state(self) -> EngineState: ...
+
+    @property
+    def death_reason(self) -> str | None:
+        """Why the state is DEAD, for people; None while it is not."""
+        ...
+
+    @property
+    def facts(self) -> EngineFacts:
+        """Valid once `start` has returned."""
+        ...
+
+    async def start(self) -> None:
+        """Returns when the engine accepts requests; raises ConfigError or ModelError with what it said otherwise."""
+        ...
+
+    def generate(self, request: Request, options: TextOptions) -> AsyncIterator[Delta]:
+        """Run one request. Leaving the iterator early, in whatever way, aborts the request within one step.
+
+        Raises RequestError if the engine refuses it, EngineUnavailable if the engine is draining, or dies meanwhile.
+        """
+        ...
+
+    async def drain(self, timeout_seconds: float) -> None:
+        """Refuse new requests, let running ones finish, abort what is left after the timeout."""
+        ...
+
+    async def stop(self) -> None:
+        """End the engine now. Streams that are still open raise EngineUnavailable."""
+        ...
+
+    def subscribe(self, sink: Callable[[Sequence[Event]], None]) -> None:
+        """Call `sink` with each step's events, on the event loop."""
+        ...

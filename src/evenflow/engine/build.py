@@ -1,0 +1,148 @@
+"""Puts an engine together from a configuration: executor, KV bookkeeping, scheduler, core.
+
+Runs where the model lives (the engine process, or the thread of `LLM`); importing this module does not import torch,
+building a torch engine does.
+"""
+
+from importlib import import_module
+from typing import Protocol, cast
+
+from evenflow.core.budget import FixedBudget
+from evenflow.core.config import SchedulerConfig
+from evenflow.core.events import Event
+from evenflow.core.kv_cache import KVCacheManager
+from evenflow.core.policy import ByPriority, FirstCome, Order, SchedulingPolicy
+from evenflow.core.ports import Executor
+from evenflow.core.scheduler import Scheduler
+from evenflow.engine.api import EngineFacts
+from evenflow.engine.clock import MonotonicClock
+from evenflow.engine.config import (
+    Capabilities,
+    EngineConfig,
+    ExecutorKind,
+    OrderKind,
+    ResolvedEngine,
+    format_bytes,
+    resolve,
+)
+from evenflow.engine.core import EngineCore
+from evenflow.engine.memory import available_memory
+from evenflow.executors.shadow import ShadowExecutor
+
+_SHADOW = Capabilities(max_position_embeddings=4096, vocab_size=256, bytes_per_block=128, free_memory=1 << 22)
+
+
+class LoadedModel(Protocol):
+    """What executors/torch/build.py returns: a model in memory that can still be asked what it would take to run it."""
+
+    @property
+    def max_position_embeddings(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def description(self) -> tuple[tuple[str, str], ...]:
+        """Printable names and values, for people."""
+        ...
+
+    def bytes_per_block(self, block_size: int) -> int: ...
+    def executor(
+        self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
+    ) -> Executor: ...
+
+
+Settings = tuple[tuple[str, str], ...]
+
+
+def build_core(config: EngineConfig) -> tuple[EngineCore, EngineFacts]:
+    """Raises `ModelError` or `ConfigError`; takes as long as loading the model does."""
+    resolved, executor, described = _BUILDERS[config.executor](config)
+    core = assemble(resolved, executor, paranoid=config.paranoid)
+    facts = _facts(resolved, described)
+    core.announce(facts.settings)
+    return core, facts
+
+
+def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
+    resolved = resolve(config, _SHADOW)
+    executor = ShadowExecutor(
+        num_blocks=resolved.num_blocks, block_size=resolved.block_size, vocab_size=resolved.vocab_size
+    )
+    return resolved, executor, (("executor", "shadow (no model)"),)
+
+
+def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
+    model = _load(config)
+    capabilities = Capabilities(
+        max_position_embeddings=model.max_position_embeddings,
+        vocab_size=model.vocab_size,
+        bytes_per_block=model.bytes_per_block(config.block_size),
+        free_memory=available_memory(),
+    )
+    resolved = resolve(config, capabilities)
+    executor = model.executor(
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_model_len=resolved.max_model_len,
+    )
+    return resolved, executor, model.description
+
+
+_BUILDERS = {ExecutorKind.SHADOW: _build_shadow, ExecutorKind.TORCH: _build_torch}
+
+
+def _load(config: EngineConfig) -> LoadedModel:
+    # By name, so that the front, which never computes, does not wait for torch to be imported.
+    build = import_module("evenflow.executors.torch.build")
+    return cast(
+        LoadedModel, build.load(config.model, dtype=config.dtype.value, threads=config.threads, seed=config.seed)
+    )
+
+
+def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = False) -> EngineCore:
+    events: list[Event] = []
+    kv = KVCacheManager(
+        num_blocks=resolved.num_blocks, block_size=resolved.block_size, prefix_caching=resolved.prefix_caching
+    )
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_num_seqs=resolved.max_num_seqs,
+            max_model_len=resolved.max_model_len,
+            vocab_size=resolved.vocab_size,
+            watermark_blocks=resolved.watermark_blocks,
+        ),
+        kv,
+        SchedulingPolicy(budget=FixedBudget(resolved.max_num_batched_tokens), order=_order(resolved.order)),
+        events.append,
+    )
+    return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
+
+
+def _order(kind: OrderKind) -> Order:
+    match kind:
+        case OrderKind.FCFS:
+            return FirstCome()
+        case OrderKind.PRIORITY:
+            return ByPriority()
+
+
+def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> EngineFacts:
+    return EngineFacts(
+        max_model_len=resolved.max_model_len,
+        vocab_size=resolved.vocab_size,
+        num_kv_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        settings=(
+            *described,
+            ("max_model_len", str(resolved.max_model_len)),
+            ("max_num_seqs", str(resolved.max_num_seqs)),
+            ("max_num_batched_tokens", str(resolved.max_num_batched_tokens)),
+            ("kv_cache", f"{resolved.num_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.kv_bytes)}"),
+            ("watermark_blocks", str(resolved.watermark_blocks)),
+            ("prefix_caching", "on" if resolved.prefix_caching else "off"),
+            ("order", resolved.order.value),
+        ),
+    )

@@ -1,0 +1,177 @@
+"""What a user sets (`EngineConfig`, frozen, may say "auto") and what will run (`ResolvedEngine`, nothing left open).
+
+Nothing is ever written back: `resolve` takes what the user said and what the model and the machine are, and returns
+another type, or raises `ConfigError` with the nearest thing that would work.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from evenflow.core.errors import ConfigError
+
+
+class Dtype(Enum):
+    AUTO = "auto"
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
+class ExecutorKind(Enum):
+    TORCH = "torch"
+    SHADOW = "shadow"
+
+
+class OrderKind(Enum):
+    FCFS = "fcfs"
+    PRIORITY = "priority"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Settings of one engine; each is a command-line flag of `evenflow serve` of the same name.
+
+    `kv_memory` is bytes of KV cache ("2GiB", "512MB"); None takes a quarter of the memory that is free once the weights
+    are loaded, but no more than max_num_seqs requests of max_model_len tokens could fill. `watermark` is the share of
+    KV blocks kept free at admission. `threads` is for the model's arithmetic; None takes every core.
+    """
+
+    model: str = "smollm2-135m"
+    dtype: Dtype = Dtype.AUTO
+    max_model_len: int | None = None
+    max_num_seqs: int = 128
+    max_num_batched_tokens: int = 512
+    block_size: int = 16
+    kv_memory: str | None = None
+    prefix_caching: bool = True
+    order: OrderKind = OrderKind.FCFS
+    watermark: float = 0.01
+    seed: int | None = None
+    threads: int | None = None
+    executor: ExecutorKind = ExecutorKind.TORCH
+    paranoid: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_num_seqs > 4096:
+            raise ConfigError(f"max_num_seqs must be at most 4096, not {self.max_num_seqs}")
+        if self.max_num_batched_tokens > 65536:
+            raise ConfigError(f"max_num_batched_tokens must be at most 65536, not {self.max_num_batched_tokens}")
+        if self.block_size & (self.block_size - 1) or self.block_size > 256:
+            raise ConfigError(f"block_size must be a power of two up to 256, not {self.block_size}")
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError(f"max_model_len must be at least 2, not {self.max_model_len}")
+        if not 0.0 <= self.watermark < 1.0:
+            raise ConfigError(f"watermark must be at least 0 and below 1, not {self.watermark}")
+        if self.threads is not None and not 1 <= self.threads <= 1024:
+            raise ConfigError(f"threads must be between 1 and 1024, not {self.threads}")
+        if self.kv_memory is not None:
+            parse_bytes("kv_memory", self.kv_memory)
+
+
+_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+
+
+def parse_bytes(name: str, text: str) -> int:
+    """A positive number of bytes from "512MB", "2GiB", "1.5g" or "1000000"."""
+    match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*([kmg]i?)?b?\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ConfigError(f"{name} must be a size such as 512MB or 2GiB, not {text!r}")
+    num_bytes = int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+    if num_bytes < 1:
+        raise ConfigError(f"{name} must be more than nothing, not {text!r}")
+    return num_bytes
+
+
+def format_bytes(num_bytes: int) -> str:
+    for unit, size in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.4g} {unit}"
+    return f"{num_bytes} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the model and the machine are. `free_memory` is in bytes, measured once the weights are loaded."""
+
+    max_position_embeddings: int
+    vocab_size: int
+    bytes_per_block: int
+    free_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedEngine:
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    num_blocks: int
+    kv_bytes: int
+    watermark_blocks: int
+    vocab_size: int
+    prefix_caching: bool
+    order: OrderKind
+
+
+def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
+    """Settle every open question; raises `ConfigError` if the answer is that nothing would fit."""
+    max_model_len = _resolve_max_model_len(config, capabilities)
+    blocks_per_request = -(-max_model_len // config.block_size)
+    num_blocks = _resolve_num_blocks(config, capabilities, most_useful=config.max_num_seqs * blocks_per_request)
+    pool_tokens = num_blocks * config.block_size
+    if config.max_model_len is not None and pool_tokens < config.max_model_len:
+        needed = blocks_per_request * capabilities.bytes_per_block
+        raise ConfigError(
+            f"a KV cache of {format_bytes(num_blocks * capabilities.bytes_per_block)} holds {pool_tokens} tokens, less "
+            f"than one request of max_model_len {config.max_model_len}; raise kv_memory to at least "
+            f"{format_bytes(needed)} or lower max_model_len to {pool_tokens}"
+        )
+    return ResolvedEngine(
+        max_model_len=min(max_model_len, pool_tokens),
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        block_size=config.block_size,
+        num_blocks=num_blocks,
+        kv_bytes=num_blocks * capabilities.bytes_per_block,
+        watermark_blocks=int(config.watermark * num_blocks),
+        vocab_size=capabilities.vocab_size,
+        prefix_caching=config.prefix_caching,
+        order=config.order,
+    )
+
+
+def _resolve_max_model_len(config: EngineConfig, capabilities: Capabilities) -> int:
+    most = capabilities.max_position_embeddings
+    if config.max_model_len is None:
+        return most
+    if config.max_model_len > most:
+        raise ConfigError(f"max_model_len {config.max_model_len} is more than the model's {most}; use at most {most}")
+    return config.max_model_len
+
+
+def _resolve_num_blocks(config: EngineConfig, capabilities: Capabilities, *, most_useful: int) -> int:
+    per_block, free = capabilities.bytes_per_block, capabilities.free_memory
+    if config.kv_memory is None:
+        num_blocks = min(most_useful, free // 4 // per_block)
+        if num_blocks < 1:
+            raise ConfigError(
+                f"nothing fits: one KV block of {config.block_size} tokens takes {format_bytes(per_block)} and a "
+                f"quarter of the free memory is {format_bytes(free // 4)}; free some memory, lower block_size or set "
+                f"kv_memory"
+            )
+        return num_blocks
+    wanted = parse_bytes("kv_memory", config.kv_memory)
+    if wanted > free:
+        raise ConfigError(
+            f"kv_memory {config.kv_memory} does not fit: {format_bytes(free)} of memory is free once the weights are "
+            f"loaded; use less than that"
+        )
+    if wanted < per_block:
+        raise ConfigError(
+            f"kv_memory {config.kv_memory} holds no KV block: one of {config.block_size} tokens takes "
+            f"{format_bytes(per_block)}; use at least that"
+        )
+    return min(wanted // per_block, most_useful)

@@ -1,0 +1,116 @@
+"""One iteration: schedule, execute, update, record. Synchronous, and the same object live and simulated.
+
+    now -> Scheduler.schedule -> Executor.execute -> now -> Scheduler.update -> StepRecord
+
+The world around it (clock, executor, where commands come from, where results go) is handed in.
+"""
+
+import time
+
+from evenflow.core.errors import RequestError
+from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
+from evenflow.core.ports import Clock, Executor
+from evenflow.core.request import FinishReason
+from evenflow.core.scheduler import Scheduler
+from evenflow.engine.messages import Abort, Add, Command, Refusal, StepResult
+
+
+class EngineCore:
+    """`events` is what the scheduler emits into; each result carries what has gathered there since the last."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        clock: Clock,
+        events: list[Event],
+        *,
+        check_every_step: bool = False,
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._clock = clock
+        self._events = events
+        self._outputs: list[RequestOutput] = []
+        self._refusals: list[Refusal] = []
+        self._check_every_step = check_every_step
+
+    @property
+    def has_work(self) -> bool:
+        return self._scheduler.has_work
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to deliver although no step ran."""
+        return bool(self._events or self._outputs or self._refusals)
+
+    def announce(self, settings: tuple[tuple[str, str], ...]) -> None:
+        """Put the settings into the log; they come with the next result."""
+        self._events.append(ConfigChanged(self._clock.now(), settings))
+
+    def accept(self, command: Command) -> None:
+        now = self._clock.now()
+        match command:
+            case Add(request):
+                try:
+                    self._scheduler.add(request, now=now)
+                except RequestError as error:
+                    self._refusals.append(Refusal.of(request.id, error))
+            case Abort(request_id, reason):
+                if self._scheduler.finish(request_id, reason, now=now):
+                    self._outputs.append(RequestOutput(request_id, (), reason))
+
+    def abort_all(self, reason: FinishReason) -> None:
+        for state in tuple(self._scheduler.states()):
+            self.accept(Abort(state.request.id, reason))
+
+    def step(self) -> StepResult:
+        start = self._clock.now()
+        # Measured apart from the clock, which stands still while a simulation thinks.
+        began = time.perf_counter()
+        plan = self._scheduler.schedule(now=start)
+        schedule_seconds = time.perf_counter() - began
+        outcome = self._executor.execute(plan)
+        end = self._clock.now()
+        outputs = self._scheduler.update(plan, outcome, now=end)
+        self._events.append(self._record(plan, outcome, start, end, schedule_seconds))
+        if self._check_every_step:
+            self._scheduler.check()
+        self._outputs.extend(outputs)
+        return self.news()
+
+    def news(self) -> StepResult:
+        """Everything since the last result, handed over once."""
+        result = StepResult(tuple(self._outputs), tuple(self._events), tuple(self._refusals))
+        self._outputs.clear()
+        self._events.clear()
+        self._refusals.clear()
+        return result
+
+    def _record(
+        self, plan: StepPlan, outcome: StepOutcome, start: float, end: float, schedule_seconds: float
+    ) -> StepRecord:
+        kv = self._scheduler.kv
+        return StepRecord(
+            step=plan.step,
+            start=start,
+            end=end,
+            prefill_tokens=plan.num_prefill_tokens,
+            decode_tokens=plan.num_decode_tokens,
+            attended_context_tokens=plan.attended_context_tokens,
+            num_scheduled=len(plan.chunks),
+            running=self._scheduler.num_running,
+            waiting=self._scheduler.num_waiting,
+            kv_blocks_used=kv.num_blocks - kv.num_free_blocks,
+            kv_blocks_total=kv.num_blocks,
+            token_budget=plan.token_budget,
+            preemptions=len(plan.preempted),
+            cached_tokens=plan.num_cached_tokens,
+            schedule_seconds=schedule_seconds,
+            device_seconds=outcome.device_seconds,
+            scheduled=tuple([(chunk[0], len(chunk[2])) for chunk in plan.chunks]),
+            emitted=tuple(outcome.sampled),
+            left_out=plan.left_out,
+            doors=plan.doors,
+        )

@@ -1,0 +1,81 @@
+"""What crosses between the front and the engine loop: commands in, one result per step out. Frozen and plain.
+
+Every `Add` is answered once: by a `Refusal`, or by a last `RequestOutput` whose `finish_reason` is set, which comes
+also after an `Abort`. An `Abort` of an unknown or finished request is no error: it crossed the last output on its way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from evenflow.core import errors
+from evenflow.core.errors import EngineUnavailable, EvenflowError, QueueFull, RequestError
+from evenflow.core.events import Event
+from evenflow.core.plan import RequestOutput
+from evenflow.core.request import FinishReason, Request, RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Queue a request."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """Free a request within one step. `reason` is what its last output says: STOP where a stop string was met."""
+
+    request_id: RequestId
+    reason: FinishReason = FinishReason.ABORT
+
+
+Command = Add | Abort
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An `Add` that the core did not take; `error_class` is the name of a class of core/errors.py."""
+
+    request_id: RequestId
+    error_class: str
+    message: str
+    param: str | None = None
+    retry_after_seconds: float | None = None
+
+    @classmethod
+    def of(cls, request_id: RequestId, error: RequestError) -> "Refusal":
+        retry_after = error.retry_after_seconds if isinstance(error, QueueFull) else None
+        return cls(request_id, type(error).__name__, error.message, error.param, retry_after)
+
+    def to_error(self) -> EvenflowError:
+        """The error that the core raised, to be raised again where the request came from."""
+        if self.retry_after_seconds is not None:
+            return QueueFull(self.message, retry_after_seconds=self.retry_after_seconds)
+        known = getattr(errors, self.error_class, None)
+        if isinstance(known, type) and issubclass(known, RequestError) and known is not QueueFull:
+            return known(self.message, param=self.param)
+        return EngineUnavailable(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one turn of the loop gave."""
+
+    outputs: tuple[RequestOutput, ...] = ()
+    events: tuple[Event, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+class InboxClosed(Exception):
+    """The other side is gone: what still runs is of use to nobody, and the loop ends where it stands."""
+
+
+class Inbox(Protocol):
+    def drain(self) -> Sequence[Command]:
+        """What has arrived since the last call; never blocks. Raises `InboxClosed` once the other side is gone."""
+        ...
+
+    def wait(self) -> bool:
+        """Block until there is something to drain; False if nothing will come any more, and the loop ends."""
+        ...

@@ -1,0 +1,83 @@
+// vec.h on AVX-512 (F, BW, DQ, VL); dot products of bf16 pairs in one instruction where the unit has AVX512_BF16.
+#pragma once
+
+#include <immintrin.h>
+
+namespace evenflow::EVENFLOW_ISA {
+
+// Register tile of the micro-kernels: TILE_ROWS x TILE_VECS accumulators of 32 registers.
+constexpr int TILE_ROWS = 4;
+constexpr int TILE_VECS = 4;
+
+struct F32 {
+    __m512 v;
+};
+struct Units {
+    __m512i v;
+};
+
+EVENFLOW_INLINE F32 splat(float x) { return {_mm512_set1_ps(x)}; }
+EVENFLOW_INLINE F32 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+EVENFLOW_INLINE F32 load(const bf16* p) {
+    const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
+}
+EVENFLOW_INLINE F32 load(const std::int8_t* p) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+EVENFLOW_INLINE void store(float* p, F32 x) { _mm512_storeu_ps(p, x.v); }
+EVENFLOW_INLINE void store(bf16* p, F32 x) {
+#if defined(__AVX512BF16__)
+    const __m256i half = (__m256i)_mm512_cvtneps_pbh(x.v);
+#else
+    const __m512i bits = _mm512_castps_si512(x.v);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __mmask16 nan = _mm512_cmp_ps_mask(x.v, x.v, _CMP_UNORD_Q);
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
+#endif
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
+}
+
+EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
+EVENFLOW_INLINE F32 sub(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+EVENFLOW_INLINE F32 mul(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+EVENFLOW_INLINE F32 div(F32 a, F32 b) { return {_mm512_div_ps(a.v, b.v)}; }
+EVENFLOW_INLINE F32 max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
+EVENFLOW_INLINE F32 min(F32 a, F32 b) { return {_mm512_min_ps(a.v, b.v)}; }
+EVENFLOW_INLINE F32 fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+EVENFLOW_INLINE F32 abs(F32 a) { return {_mm512_abs_ps(a.v)}; }
+EVENFLOW_INLINE float reduce_add(F32 a) { return _mm512_reduce_add_ps(a.v); }
+EVENFLOW_INLINE float reduce_max(F32 a) { return _mm512_reduce_max_ps(a.v); }
+
+EVENFLOW_INLINE F32 round_even(F32 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+// a * 2^n for whole n; 0 where n is far below the exponent range.
+EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) { return {_mm512_scalef_ps(a.v, n.v)}; }
+
+// Lanes begin .. end - 1 of x, `fill` elsewhere.
+EVENFLOW_INLINE F32 keep_range(F32 x, int begin, int end, F32 fill) {
+    const std::uint32_t below_end = end >= LANES ? 0xffffu : end <= 0 ? 0u : (1u << end) - 1;
+    const std::uint32_t below_begin = begin >= LANES ? 0xffffu : begin <= 0 ? 0u : (1u << begin) - 1;
+    return {_mm512_mask_mov_ps(fill.v, __mmask16(below_end & ~below_begin), x.v)};
+}
+
+EVENFLOW_INLINE Units load_units(const void* p) { return {_mm512_loadu_si512(p)}; }
+EVENFLOW_INLINE Units splat_unit(std::uint32_t x) { return {_mm512_set1_epi32(int(x))}; }
+EVENFLOW_INLINE F32 as_f32(Units u) { return {_mm512_castsi512_ps(u.v)}; }
+
+// acc + a.low * b.low + a.high * b.high, each unit holding two bf16.
+EVENFLOW_INLINE F32 dot_bf16(F32 acc, Units a, Units b) {
+#if defined(__AVX512BF16__)
+    return {_mm512_dpbf16_ps(acc.v, (__m512bh)a.v, (__m512bh)b.v)};
+#else
+    const __m512i high = _mm512_set1_epi32(int(0xffff0000));
+    const __m512 a_low = _mm512_castsi512_ps(_mm512_slli_epi32(a.v, 16));
+    const __m512 b_low = _mm512_castsi512_ps(_mm512_slli_epi32(b.v, 16));
+    const __m512 a_high = _mm512_castsi512_ps(_mm512_and_si512(a.v, high));
+    const __m512 b_high = _mm512_castsi512_ps(_mm512_and_si512(b.v, high));
+    return {_mm512_fmadd_ps(a_high, b_high, _mm512_fmadd_ps(a_low, b_low, acc.v))};
+#endif
+}
+
+}  // namespace evenflow::EVENFLOW_ISA

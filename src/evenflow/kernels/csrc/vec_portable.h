@@ -1,0 +1,129 @@
+// vec.h in plain C++: arrays of sixteen that the compiler vectorises for whatever it is given.
+#pragma once
+
+#include <cmath>
+
+namespace evenflow::EVENFLOW_ISA {
+
+constexpr int TILE_ROWS = 2;
+constexpr int TILE_VECS = 1;
+
+struct F32 {
+    float v[LANES];
+};
+struct Units {
+    std::uint32_t v[LANES];
+};
+
+template <class Body>
+EVENFLOW_INLINE F32 each_lane(Body&& body) {
+    F32 out;
+    for (int i = 0; i < LANES; ++i) out.v[i] = body(i);
+    return out;
+}
+
+EVENFLOW_INLINE F32 splat(float x) {
+    return each_lane([&](int) { return x; });
+}
+EVENFLOW_INLINE F32 load(const float* p) {
+    return each_lane([&](int i) { return p[i]; });
+}
+EVENFLOW_INLINE F32 load(const bf16* p) {
+    return each_lane([&](int i) { return to_float(p[i]); });
+}
+EVENFLOW_INLINE F32 load(const std::int8_t* p) {
+    return each_lane([&](int i) { return float(p[i]); });
+}
+EVENFLOW_INLINE void store(float* p, F32 x) { std::memcpy(p, x.v, sizeof x.v); }
+EVENFLOW_INLINE void store(bf16* p, F32 x) {
+    for (int i = 0; i < LANES; ++i) p[i] = to_bf16(x.v[i]);
+}
+
+EVENFLOW_INLINE F32 add(F32 a, F32 b) {
+    return each_lane([&](int i) { return a.v[i] + b.v[i]; });
+}
+EVENFLOW_INLINE F32 sub(F32 a, F32 b) {
+    return each_lane([&](int i) { return a.v[i] - b.v[i]; });
+}
+EVENFLOW_INLINE F32 mul(F32 a, F32 b) {
+    return each_lane([&](int i) { return a.v[i] * b.v[i]; });
+}
+EVENFLOW_INLINE F32 div(F32 a, F32 b) {
+    return each_lane([&](int i) { return a.v[i] / b.v[i]; });
+}
+EVENFLOW_INLINE F32 max(F32 a, F32 b) {
+    return each_lane([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+EVENFLOW_INLINE F32 min(F32 a, F32 b) {
+    return each_lane([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+// Not fused: std::fma is a slow library call on processors without the instruction.
+EVENFLOW_INLINE F32 fma(F32 a, F32 b, F32 c) {
+    return each_lane([&](int i) { return a.v[i] * b.v[i] + c.v[i]; });
+}
+EVENFLOW_INLINE F32 abs(F32 a) {
+    return each_lane([&](int i) { return std::fabs(a.v[i]); });
+}
+// Pairwise, as the vector units do it.
+template <class Combine>
+EVENFLOW_INLINE float reduce(F32 a, Combine&& combine) {
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int i = 0; i < width; ++i) a.v[i] = combine(a.v[i], a.v[i + width]);
+    return a.v[0];
+}
+EVENFLOW_INLINE float reduce_add(F32 a) {
+    return reduce(a, [](float x, float y) { return x + y; });
+}
+EVENFLOW_INLINE float reduce_max(F32 a) {
+    return reduce(a, [](float x, float y) { return x > y ? x : y; });
+}
+
+EVENFLOW_INLINE F32 round_even(F32 a) {
+    // Adding and taking away 1.5 * 2^23 leaves the nearest whole number, where there are fractions at all.
+    const float magic = 12582912.0f;
+    return each_lane([&](int i) { return std::fabs(a.v[i]) < 4194304.0f ? (a.v[i] + magic) - magic : a.v[i]; });
+}
+EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) {
+    return each_lane([&](int i) {
+        const float clamped = n.v[i] < -127.0f ? -127.0f : n.v[i] > 127.0f ? 127.0f : n.v[i];
+        const std::uint32_t bits = std::uint32_t(int(clamped) + 127) << 23;  // at -127 the number is 0
+        float power;
+        std::memcpy(&power, &bits, 4);
+        return a.v[i] * power;
+    });
+}
+
+EVENFLOW_INLINE F32 keep_range(F32 x, int begin, int end, F32 fill) {
+    return each_lane([&](int i) { return i >= begin && i < end ? x.v[i] : fill.v[i]; });
+}
+
+EVENFLOW_INLINE Units load_units(const void* p) {
+    Units out;
+    std::memcpy(out.v, p, sizeof out.v);
+    return out;
+}
+EVENFLOW_INLINE Units splat_unit(std::uint32_t x) {
+    Units out;
+    for (int i = 0; i < LANES; ++i) out.v[i] = x;
+    return out;
+}
+EVENFLOW_INLINE F32 as_f32(Units u) {
+    F32 out;
+    std::memcpy(out.v, u.v, sizeof out.v);
+    return out;
+}
+
+EVENFLOW_INLINE float half_of(std::uint32_t unit, bool high) {
+    const std::uint32_t bits = high ? unit & 0xffff0000u : unit << 16;
+    float out;
+    std::memcpy(&out, &bits, 4);
+    return out;
+}
+EVENFLOW_INLINE F32 dot_bf16(F32 acc, Units a, Units b) {
+    return each_lane([&](int i) {
+        const float low = half_of(a.v[i], false) * half_of(b.v[i], false);
+        return (acc.v[i] + low) + half_of(a.v[i], true) * half_of(b.v[i], true);
+    });
+}
+
+}  // namespace evenflow::EVENFLOW_ISA
