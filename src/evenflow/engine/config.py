@@ -29,27 +29,37 @@ class OrderKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Settings of one engine; each is a command-line flag of `evenflow serve` of the same name.
-
-    `kv_memory` is bytes of KV cache ("2GiB", "512MB"); None takes a quarter of the memory that is free once the weights
-    are loaded, but no more than max_num_seqs requests of max_model_len tokens could fill. `watermark` is the share of
-    KV blocks kept free at admission. `threads` is for the model's arithmetic; None takes every core.
-    """
+    """Settings of one engine; each is a command-line flag of the same name."""
 
     model: str = "smollm2-135m"
+    """A name `evenflow model list` knows, a Hugging Face folder, a .gguf file, or a hub name."""
     dtype: Dtype = Dtype.AUTO
+    """Number format of weights and KV cache; auto takes bf16 where the processor computes in it, else fp32."""
     max_model_len: int | None = None
+    """Most tokens of one request, prompt and output together; the model's own limit if not given."""
     max_num_seqs: int = 128
+    """Most requests that run at once."""
     max_num_batched_tokens: int = 512
+    """Token budget of one step."""
     block_size: int = 16
+    """Tokens in one KV block; a power of two."""
     kv_memory: str | None = None
+    """Memory for the KV cache, such as 2GiB; if not given, a quarter of what is free once the weights are loaded, but no
+    more than max_num_seqs requests of max_model_len tokens can fill."""
     prefix_caching: bool = True
+    """Share the KV blocks of equal prompt beginnings."""
     order: OrderKind = OrderKind.FCFS
+    """Who comes first: fcfs (arrival) or priority (the request's own, smaller first)."""
     watermark: float = 0.01
+    """Share of the KV blocks that stay free when a request is admitted."""
     seed: int | None = None
+    """Seed for requests that bring none; random if not given."""
     threads: int | None = None
+    """Threads for the model's arithmetic; every core if not given."""
     executor: ExecutorKind = ExecutorKind.TORCH
+    """torch runs the model; shadow runs a checkable memory and no model."""
     paranoid: bool = False
+    """Check every invariant after every step; slow, for hunting bugs."""
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):

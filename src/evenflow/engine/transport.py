@@ -2,11 +2,11 @@
 
     frame:  | payload length, 4 bytes, big endian | kind, 1 byte | payload: msgpack of one message |
 
-`kind` is the message's place in `_MESSAGES`. A step, whatever it gave, is one frame, so each side pays for one write, one
-wake-up and one read per step. Decoding is strict: a frame of another shape than its type is a `TransportError`.
+`kind` is the message's place in `_MESSAGES`. A step, whatever it gave, is one frame, so each side pays for one write,
+one wake-up and one read per step. Decoding is strict: a frame of another shape than its type is a `TransportError`.
 
-msgspec packs the core's dataclasses and tuples as they are, but takes no union of dataclasses: an event is packed as its
-place in `_EVENTS` and its own bytes.
+msgspec packs the core's dataclasses and tuples as they are, but takes no union of dataclasses: an event is packed as
+its place in `_EVENTS` and its own bytes.
 """
 
 import struct
@@ -78,13 +78,13 @@ _EVENT_DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(e
 
 
 def encode(message: Message) -> bytes:
-    """The message as one frame. Raises TransportError if it has no such form (too long; a number or text msgpack lacks)."""
+    """The message as one frame. Raises TransportError if there is none: too long, or a number or text msgpack lacks."""
     try:
         payload = _encode(_pack_step(message) if isinstance(message, StepResult) else message)
     except (OverflowError, UnicodeEncodeError) as error:
-        raise TransportError(f"{type(message).__name__} cannot be sent: {error}") from error
+        raise TransportError(str(error)) from error
     if len(payload) > MAX_FRAME_BYTES:
-        raise TransportError(f"{type(message).__name__} has {len(payload)} bytes; a frame has at most {MAX_FRAME_BYTES}")
+        raise TransportError(f"a message of {len(payload)} bytes; the most is {MAX_FRAME_BYTES}")
     return _HEADER.pack(len(payload), _KIND_OF[type(message)]) + payload
 
 
@@ -120,7 +120,7 @@ class FrameReader:
         while len(buffer) - begin >= _HEADER.size:
             length, kind = _HEADER.unpack_from(buffer, begin)
             if length > MAX_FRAME_BYTES:
-                raise TransportError(f"a frame announces {length} bytes; it has at most {MAX_FRAME_BYTES}")
+                raise TransportError(f"a frame of {length} bytes is announced; the most is {MAX_FRAME_BYTES}")
             end = begin + _HEADER.size + length
             if len(buffer) < end:
                 break

@@ -122,8 +122,3 @@ class ModelConfig:
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
             raise ModelError(f"{self.source}: {message}.")
-
-    @property
-    def num_kv_bytes_per_token_fp32(self) -> int:
-        """Keys and values of one token over all layers, at four bytes a number."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * 4

@@ -104,6 +104,8 @@ def error_body(error: BaseException) -> ErrorBody:
     message = str(error) if isinstance(error, EvenflowError) else "The server failed to answer; its log says why."
     if len(message) > MAX_MESSAGE_CHARS:
         message = message[:MAX_MESSAGE_CHARS] + "..."
+    # A lone surrogate, which a header can carry, has no UTF-8 form.
+    message = message.encode("utf-8", "replace").decode("utf-8")
     param = error.param if isinstance(error, RequestError) else None
     return ErrorBody(ErrorDetail(message=message, type=answer.type, param=param, code=answer.code))
 

@@ -1,0 +1,329 @@
+// Paged attention of a mixed batch: prefill chunks and decodes are the same thing, rows of queries over cached keys.
+//
+// A tile is up to ROW_TILE query rows of one sequence that share a KV head: (position, head of the group) in order, so
+// a decode is one short tile and a key block is read once for all rows of a tile. A tile walks its keys in blocks of
+// KEY_BLOCK with an online softmax in fp32 (Milakov and Gimelshein, 2018), within partitions of PARTITION keys whose
+// partial results are then merged in order:
+//
+//     key position   0 ........ 511 | 512 ....... 1023 | 1024 ... end      partitions: may run on different cores
+//                    [64][64] [64]    [64][64] [64]      [64] [..          key blocks: one softmax update each
+//
+// Blocks and partitions lie at fixed absolute positions and every row is masked by its own, so what a row computes depends
+// on its query and its keys alone: not on the chunk it came in, the rest of the batch, or the number of threads. (A key
+// block that is masked out for a row multiplies by 1 and adds 0.) Cutting the work is therefore free to follow the load.
+// Exponentials are of base 2; scores are scaled by log2(e).
+#pragma once
+
+#include <omp.h>
+
+#include <memory>
+#include <vector>
+
+#include "attention_tile.h"
+#include "kv_pool.h"
+#include "vec.h"
+
+namespace evenflow::EVENFLOW_ISA {
+
+constexpr int ROW_TILE = 16;
+constexpr int KEY_BLOCK = 64;
+constexpr int KEY_GROUPS = KEY_BLOCK / GROUP;
+constexpr int PARTITION = 512;
+
+// A masked score lies so far below any maximum, the initial one included, that its exponential is exactly 0.
+constexpr float MASKED = -1e30f;
+constexpr float INITIAL_MAX = -1e20f;
+
+// The pool's element decides what is multiplied; int8 is widened to bf16, which holds it exactly, a key block at a time.
+template <class T>
+struct DotOf {
+    using type = PairDot;
+};
+template <>
+struct DotOf<float> {
+    using type = FloatDot;
+};
+
+struct Tile {
+    int seq, kv_head;
+    int row_begin, rows;          // within the sequence's rows, row = position_in_chunk * group + head_in_group
+    int key_begin, key_end;       // keys that some row of the tile sees
+    int partial;                  // where the first of its partial results is kept, or -1: the tile is done in one go
+    int first_partition() const { return key_begin / PARTITION; }
+    int last_partition() const { return (key_end - 1) / PARTITION; }
+};
+
+// Unnormalised output, running maximum and sixteen running sums of each row.
+struct Softmax {
+    float* acc;
+    float* max;
+    float* sum;
+
+    static std::size_t floats(int dim) { return std::size_t(ROW_TILE) * (dim + 1 + LANES); }
+    Softmax(float* memory, int dim) : acc(memory), max(acc + ROW_TILE * dim), sum(max + ROW_TILE) {}
+
+    void clear(int rows, int dim) {
+        std::memset(acc, 0, sizeof(float) * rows * dim);
+        std::memset(sum, 0, sizeof(float) * rows * LANES);
+        for (int r = 0; r < rows; ++r) max[r] = INITIAL_MAX;
+    }
+};
+
+inline void merge(Softmax& into, const Softmax& part, int rows, int dim) {
+    for (int r = 0; r < rows; ++r) {
+        const float top = into.max[r] > part.max[r] ? into.max[r] : part.max[r];
+        const F32 old_weight = exp2<6>(splat(into.max[r] - top)), new_weight = exp2<6>(splat(part.max[r] - top));
+        const auto blend = [&](float* a, const float* b) { store(a, fma(load(b), new_weight, load(a) * old_weight)); };
+        for (int d = 0; d < dim; d += LANES) blend(into.acc + r * dim + d, part.acc + r * dim + d);
+        blend(into.sum + r * LANES, part.sum + r * LANES);
+        into.max[r] = top;
+    }
+}
+
+// Pointers to the groups of one key block; the int8 pool widens into its own memory and keeps the scales.
+template <class T>
+struct KeyBlock {
+    const std::uint32_t* keys[KEY_GROUPS];
+    const std::uint32_t* values[KEY_GROUPS];
+
+    EVENFLOW_INLINE void find(const KvPool<T>& pool, int g, std::uint8_t* chunk, int group) {
+        keys[g] = reinterpret_cast<const std::uint32_t*>(pool.key_group(chunk, group));
+        values[g] = reinterpret_cast<const std::uint32_t*>(pool.value_group(chunk, group));
+    }
+    EVENFLOW_INLINE F32 scaled_score(int, F32 score) const { return score; }
+    EVENFLOW_INLINE F32 scaled_probability(int, F32 p) const { return p; }
+};
+
+template <>
+struct KeyBlock<std::int8_t> {
+    const std::uint32_t* keys[KEY_GROUPS];
+    const std::uint32_t* values[KEY_GROUPS];
+    const float* key_scales[KEY_GROUPS];
+    const float* value_scales[KEY_GROUPS];
+    alignas(64) bf16 wide[KEY_GROUPS][2][GROUP * MAX_HEAD_DIM];
+
+    EVENFLOW_INLINE const std::uint32_t* widen(const std::int8_t* from, bf16* to, int count) {
+        for (int i = 0; i < count; i += LANES) store(to + i, load(from + i));
+        return reinterpret_cast<const std::uint32_t*>(to);
+    }
+    EVENFLOW_INLINE void find(const KvPool<std::int8_t>& pool, int g, std::uint8_t* chunk, int group) {
+        keys[g] = widen(pool.key_group(chunk, group), wide[g][0], GROUP * pool.padded_dim);
+        values[g] = widen(pool.value_group(chunk, group), wide[g][1], GROUP * pool.padded_dim);
+        key_scales[g] = pool.key_scales(chunk) + group * GROUP;
+        value_scales[g] = pool.value_scales(chunk) + group * GROUP;
+    }
+    EVENFLOW_INLINE F32 scaled_score(int g, F32 score) const { return score * load(key_scales[g]); }
+    EVENFLOW_INLINE F32 scaled_probability(int g, F32 p) const { return p * load(value_scales[g]); }
+};
+
+template <class T, class Act>
+class Attention {
+    using Dot = typename DotOf<T>::type;
+    using Element = typename Dot::Element;
+    static constexpr int EXP_DEGREE = sizeof(Element) == 4 ? 6 : 4;
+
+    const AttentionArgs& args;
+    const KvPool<T> pool;
+    const int group, dim;
+    const float scale_log2;
+    std::vector<Tile> tiles;
+    std::vector<std::pair<int, int>> units;  // (tile, partition), or (tile, -1) for all partitions of an uncut tile
+    std::unique_ptr<float[]> partials;
+
+   public:
+    explicit Attention(const AttentionArgs& a)
+        : args(a),
+          pool(a.pool),
+          group(a.num_heads / a.pool.num_kv_heads),
+          dim(pool.padded_dim),
+          scale_log2(a.scale * 1.44269504088896341f) {}
+
+    void run() {
+        plan();
+        const int num_units = int(units.size()), num_tiles = int(tiles.size());
+#pragma omp parallel if (num_units > 1)
+        {
+#pragma omp for schedule(dynamic, 1)
+            for (int i = 0; i < num_units; ++i) {
+                const Tile& tile = tiles[units[i].first];
+                if (units[i].second < 0) {
+                    whole(tile);
+                } else {
+                    Softmax part = partial(tile, units[i].second);
+                    attend(tile, units[i].second, part);
+                }
+            }
+#pragma omp for schedule(dynamic, 1)
+            for (int i = 0; i < num_tiles; ++i)
+                if (tiles[i].partial >= 0) gather(tiles[i]);
+        }
+    }
+
+   private:
+    // Cut the batch into tiles, and long tiles into partitions where there are too few tiles to keep every thread busy.
+    void plan() {
+        for (int seq = 0; seq < args.num_seqs; ++seq) {
+            const int rows = (args.query_start[seq + 1] - args.query_start[seq]) * group;
+            for (int head = 0; head < pool.num_kv_heads; ++head)
+                for (int r = 0; r < rows; r += ROW_TILE) tiles.push_back(tile_at(seq, head, r, rows - r));
+        }
+        std::int64_t total = 0;
+        for (const Tile& tile : tiles) total += cost(tile);
+        const std::int64_t fair = total / (4 * omp_get_max_threads());
+        int num_partials = 0;
+        std::vector<std::pair<int, int>> small;
+        for (int i = 0; i < int(tiles.size()); ++i) {
+            Tile& tile = tiles[i];
+            const bool cut = cost(tile) > fair && tile.first_partition() < tile.last_partition();
+            if (!cut) {
+                (2 * cost(tile) > fair ? units : small).emplace_back(i, -1);
+                continue;
+            }
+            tile.partial = num_partials;
+            for (int p = tile.first_partition(); p <= tile.last_partition(); ++p, ++num_partials) units.emplace_back(i, p);
+        }
+        units.insert(units.end(), small.begin(), small.end());  // small ones last, to fill the gaps
+        if (num_partials > 0) partials.reset(new float[num_partials * Softmax::floats(dim)]);
+    }
+
+    Tile tile_at(int seq, int head, int row, int left) const {
+        const int rows = left < ROW_TILE ? left : ROW_TILE;
+        const int first = position(seq, row), last = position(seq, row + rows - 1);
+        return {seq, head, row, rows, first_visible(first), last + 1, -1};
+    }
+    static std::int64_t cost(const Tile& tile) { return std::int64_t(tile.key_end - tile.key_begin + 32) * (tile.rows + 4); }
+    int position(int seq, int row) const { return args.context_len[seq] + row / group; }
+    int first_visible(int position) const { return position < args.window ? 0 : position - args.window + 1; }
+
+    Softmax partial(const Tile& tile, int partition) const {
+        const std::size_t index = std::size_t(tile.partial + partition - tile.first_partition());
+        return Softmax(partials.get() + index * Softmax::floats(dim), dim);
+    }
+
+    void whole(const Tile& tile) const {
+        alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
+        alignas(64) float part_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
+        Softmax total(total_memory, dim), part(part_memory, dim);
+        total.clear(tile.rows, dim);
+        for (int p = tile.first_partition(); p <= tile.last_partition(); ++p) {
+            attend(tile, p, part);
+            merge(total, part, tile.rows, dim);
+        }
+        write(tile, total);
+    }
+
+    void gather(const Tile& tile) const {
+        alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
+        Softmax total(total_memory, dim);
+        total.clear(tile.rows, dim);
+        for (int p = tile.first_partition(); p <= tile.last_partition(); ++p) merge(total, partial(tile, p), tile.rows, dim);
+        write(tile, total);
+    }
+
+    // One partition of a tile's keys.
+    void attend(const Tile& tile, int partition, Softmax& state) const {
+        alignas(64) Element q[ROW_TILE * MAX_HEAD_DIM];
+        alignas(64) float scores[ROW_TILE * KEY_BLOCK];
+        alignas(64) Element p[ROW_TILE * KEY_BLOCK];
+        float alpha[ROW_TILE];
+        KeyBlock<T> block;
+        pack_queries(tile, q);
+        state.clear(tile.rows, dim);
+        const int begin = std::max(partition * PARTITION, tile.key_begin / KEY_BLOCK * KEY_BLOCK);
+        const int end = std::min((partition + 1) * PARTITION, tile.key_end);
+        for (int key = begin; key < end; key += KEY_BLOCK) {
+            const int groups = std::min(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
+            find_block(tile, key, groups, block);
+            score_tile<Dot>(units_of(q), tile.rows, block.keys, groups, dim / PER_UNIT<Element>, scores, KEY_BLOCK);
+            for (int r = 0; r < tile.rows; ++r)
+                alpha[r] = soften(tile, r, key, groups, block, scores + r * KEY_BLOCK, state, p + r * KEY_BLOCK);
+            value_tile<Dot>(units_of(p), KEY_BLOCK / PER_UNIT<Element>, tile.rows, block.values, groups, dim, alpha, state.acc);
+        }
+    }
+
+    static const std::uint32_t* units_of(const Element* x) { return reinterpret_cast<const std::uint32_t*>(x); }
+
+    void find_block(const Tile& tile, int key, int groups, KeyBlock<T>& block) const {
+        const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
+        for (int g = 0; g < groups; ++g) {
+            const int at = key + g * GROUP;
+            std::uint8_t* chunk = pool.chunk(table[at / pool.block_size], tile.kv_head);
+            block.find(pool, g, chunk, at % pool.block_size / GROUP);
+        }
+    }
+
+    // Scores of one row to probabilities, relative to the running maximum; the factor that its older results need.
+    EVENFLOW_INLINE float soften(const Tile& tile, int r, int key, int groups, const KeyBlock<T>& block, const float* scores,
+                                 Softmax& state, Element* p) const {
+        const int at = position(tile.seq, tile.row_begin + r);
+        const int begin = first_visible(at) - key, end = at + 1 - key;
+        const bool masked = begin > 0 || end < groups * GROUP;
+        F32 s[KEY_GROUPS];
+        F32 top = splat(INITIAL_MAX);
+        for (int g = 0; g < groups; ++g) {
+            s[g] = block.scaled_score(g, load(scores + g * GROUP)) * splat(scale_log2);
+            if (masked) s[g] = keep_range(s[g], begin - g * GROUP, end - g * GROUP, splat(MASKED));
+            top = max(top, s[g]);
+        }
+        const float old_max = state.max[r], new_max = std::max(old_max, reduce_max(top));
+        F32 sum = splat(0.0f);
+        for (int g = 0; g < groups; ++g) {
+            s[g] = exp2<EXP_DEGREE>(s[g] - splat(new_max));
+            sum = sum + s[g];
+            store(p + g * GROUP, block.scaled_probability(g, s[g]));
+        }
+        const float alpha = old_max == new_max ? 1.0f : first_lane(exp2<6>(splat(old_max - new_max)));
+        float* total = state.sum + r * LANES;
+        store(total, fma(load(total), splat(alpha), sum));
+        state.max[r] = new_max;
+        return alpha;
+    }
+
+    static EVENFLOW_INLINE float first_lane(F32 x) {
+        float lanes[LANES];
+        store(lanes, x);
+        return lanes[0];
+    }
+
+    const Act* query_row(const Tile& tile, int r) const {
+        const int row = tile.row_begin + r;
+        const std::int64_t token = args.query_start[tile.seq] + row / group;
+        const int head = tile.kv_head * group + row % group;
+        return static_cast<const Act*>(args.query) + token * args.query_stride + std::int64_t(head) * pool.head_dim;
+    }
+
+    void pack_queries(const Tile& tile, Element* q) const {
+        for (int r = 0; r < tile.rows; ++r) {
+            const Act* from = query_row(tile, r);
+            for (int d = 0; d < dim; d += LANES) store(q + r * dim + d, load_first(from + d, pool.head_dim - d));
+        }
+    }
+
+    void write(const Tile& tile, const Softmax& total) const {
+        for (int r = 0; r < tile.rows; ++r) {
+            const int row = tile.row_begin + r;
+            const std::int64_t token = args.query_start[tile.seq] + row / group;
+            const int head = tile.kv_head * group + row % group;
+            Act* to = static_cast<Act*>(args.out) + token * args.out_stride + std::int64_t(head) * pool.head_dim;
+            const F32 norm = splat(1.0f / reduce_add(load(total.sum + r * LANES)));
+            for (int d = 0; d < dim; d += LANES)
+                store_first(to + d, load(total.acc + r * dim + d) * norm, pool.head_dim - d);
+        }
+    }
+};
+
+template <class T>
+void attention_over(const AttentionArgs& args) {
+    if (args.dtype == DType::f32) return Attention<T, float>(args).run();
+    Attention<T, bf16>(args).run();
+}
+
+inline void attention(const AttentionArgs* args) {
+    switch (args->pool.dtype) {
+        case DType::f32: return attention_over<float>(*args);
+        case DType::bf16: return attention_over<bf16>(*args);
+        case DType::i8: return attention_over<std::int8_t>(*args);
+    }
+}
+
+}  // namespace evenflow::EVENFLOW_ISA

@@ -1,0 +1,13 @@
+// The kernels for AVX2, FMA and F16C: Haswell, Zen and later. build.py has the compiler flags.
+#define EVENFLOW_ISA avx2
+
+#include "kernels.h"
+
+namespace evenflow {
+
+const KernelTable* avx2_kernels() {
+    static constexpr KernelTable table = avx2::make_table("avx2");
+    return &table;
+}
+
+}  // namespace evenflow

@@ -1,0 +1,13 @@
+// The kernels for any processor. build.py has the compiler flags.
+#define EVENFLOW_ISA portable
+
+#include "kernels.h"
+
+namespace evenflow {
+
+const KernelTable* portable_kernels() {
+    static constexpr KernelTable table = portable::make_table("portable");
+    return &table;
+}
+
+}  // namespace evenflow

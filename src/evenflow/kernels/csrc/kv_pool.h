@@ -1,0 +1,78 @@
+// How keys and values lie in the paged pool.
+//
+// A chunk is what one KV head keeps in one block: its keys, then its values, in groups of 16 tokens. Within a group,
+//
+//   keys      fp32 [head_dim][16]        bf16, int8 [head_dim / 2][16][2]     a cache line: one dimension (or two), 16 keys
+//   values    fp32 [16][head_dim]        bf16, int8 [8][head_dim][2]          a cache line: 16 dimensions, one key (or two)
+//
+// so scores of 16 keys grow in 16 lanes without a horizontal sum, and the bf16 forms are just what a dot-product
+// instruction on pairs (AVX512_BF16) or an AMX tile wants to read. Keys and values of a block are neighbours: for 16
+// tokens of head size 64 in bf16 they are one 4 KiB page. head_dim is padded to a multiple of 16 with zeros.
+// An int8 chunk begins with one scale per token for its keys, then one per token for its values.
+#pragma once
+
+#include <cstddef>
+
+#include "abi.h"
+#include "bfloat16.h"
+
+namespace evenflow {
+
+constexpr int GROUP = 16;  // tokens
+constexpr int MAX_HEAD_DIM = 512;
+
+template <class T>
+struct StorageTraits;
+template <>
+struct StorageTraits<float> {
+    static constexpr int bytes = 4, tokens_per_unit = 1;
+};
+template <>
+struct StorageTraits<bf16> {
+    static constexpr int bytes = 2, tokens_per_unit = 2;
+};
+template <>
+struct StorageTraits<std::int8_t> {
+    static constexpr int bytes = 1, tokens_per_unit = 2;
+};
+
+template <class T>
+struct KvPool {
+    std::uint8_t* base;
+    int block_size, num_kv_heads, head_dim, padded_dim;
+    std::size_t group_bytes, scales_bytes, half_bytes, chunk_bytes;
+
+    explicit KvPool(const PoolArgs& args)
+        : base(args.base),
+          block_size(args.block_size),
+          num_kv_heads(args.num_kv_heads),
+          head_dim(args.head_dim),
+          padded_dim((args.head_dim + 15) / 16 * 16),
+          group_bytes(std::size_t(GROUP) * padded_dim * StorageTraits<T>::bytes),
+          scales_bytes(StorageTraits<T>::bytes == 1 ? std::size_t(block_size) * 4 : 0),
+          half_bytes(group_bytes * (block_size / GROUP)),
+          chunk_bytes(2 * (scales_bytes + half_bytes)) {}
+
+    std::uint8_t* chunk(int block, int head) const {
+        return base + (std::size_t(block) * num_kv_heads + head) * chunk_bytes;
+    }
+    float* key_scales(std::uint8_t* chunk) const { return reinterpret_cast<float*>(chunk); }
+    float* value_scales(std::uint8_t* chunk) const { return reinterpret_cast<float*>(chunk + scales_bytes); }
+    T* key_group(std::uint8_t* chunk, int group) const {
+        return reinterpret_cast<T*>(chunk + 2 * scales_bytes + group * group_bytes);
+    }
+    T* value_group(std::uint8_t* chunk, int group) const {
+        return reinterpret_cast<T*>(chunk + 2 * scales_bytes + half_bytes + group * group_bytes);
+    }
+    // Element of dimension d of token `lane` (0 .. 15) within its group.
+    int key_index(int lane, int d) const {
+        constexpr int n = StorageTraits<T>::tokens_per_unit;  // dimensions per unit are as many as tokens per unit
+        return (d / n * GROUP + lane) * n + d % n;
+    }
+    int value_index(int lane, int d) const {
+        constexpr int n = StorageTraits<T>::tokens_per_unit;
+        return (lane / n * padded_dim + d) * n + lane % n;
+    }
+};
+
+}  // namespace evenflow

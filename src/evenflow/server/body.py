@@ -1,0 +1,116 @@
+"""From the bytes of a request to its fields: bounded in size, strict in shape, and every fault named.
+
+JSON only if it says so: a web page can make a browser post any other content type to a server on this machine without
+asking it first.
+"""
+
+import difflib
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
+
+from evenflow.core.errors import InvalidRequest
+from evenflow.server.errors import BodyTooLarge, Disconnected, TooManyBodies, UnsupportedMediaType
+from evenflow.server.limits import ServerLimits
+
+T = TypeVar("T")
+
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_LOCATION = re.compile(r" - at `(?:key` in `)?\$\.?(?P<path>[^`]*)`$")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$")
+
+
+class BodyReader:
+    """Reads bodies, one per request; knows how many bytes all requests hold together."""
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
+        self._bytes_in_flight = 0
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self._bytes_in_flight
+
+    @asynccontextmanager
+    async def receive(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+        """The body. Its bytes count as in flight until the context is left."""
+        check_content_type(Headers(scope=scope))
+        self._refuse_if_declared_too_large(Headers(scope=scope).get("content-length"))
+        chunks: list[bytes] = []
+        held = 0
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Disconnected
+                chunk: bytes = message.get("body", b"")
+                more = message.get("more_body", False)
+                held += len(chunk)
+                self._bytes_in_flight += len(chunk)
+                self._refuse_if_too_much(held)
+                chunks.append(chunk)
+            yield b"".join(chunks) if len(chunks) > 1 else chunks[0]
+        finally:
+            self._bytes_in_flight -= held
+
+    def _refuse_if_declared_too_large(self, content_length: str | None) -> None:
+        if content_length is not None and _LENGTH.fullmatch(content_length):
+            self._refuse_if_too_much(int(content_length))
+
+    def _refuse_if_too_much(self, num_bytes: int) -> None:
+        limit = self._limits.max_body_bytes
+        if num_bytes > limit:
+            raise BodyTooLarge(f"The body is larger than {limit} bytes, the most this server takes; send less")
+        if self._bytes_in_flight > self._limits.max_body_bytes_in_flight:
+            raise TooManyBodies("The server is busy receiving other large requests; try again later")
+
+
+def check_content_type(headers: Headers) -> None:
+    given = headers.get("content-type", "")
+    if given.partition(";")[0].strip().lower() != "application/json":
+        said = f"not {given!r}" if given else "but there is none"
+        raise UnsupportedMediaType(f"Content-Type must be application/json, {said}", param="content-type")
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """The fields of `body`; raises InvalidRequest naming the one at fault."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error), decoder.type) from None
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidRequest("The body is not valid UTF-8") from None
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply") from None
+
+
+def _wrong_field(problem: str, struct: type) -> InvalidRequest:
+    located = _LOCATION.search(problem)
+    path = located["path"] if located else ""
+    problem = problem[: located.start()] if located else problem
+    if unknown := _UNKNOWN.match(problem):
+        name = unknown["name"]
+        known = struct.__struct_fields__ if not path else ()  # type: ignore[attr-defined]
+        # The comparison is quadratic in the length of what the client sent.
+        near = difflib.get_close_matches(name[:64], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "leave it out"
+        return InvalidRequest(f"Unknown field {name[:64]!r}; {hint}", param=_join(path, name[:64]))
+    if missing := _MISSING.match(problem):
+        param = _join(path, missing["name"])
+        return InvalidRequest(f"{param} is missing", param=param)
+    if not path:
+        return InvalidRequest(f"The body has the wrong shape: {problem}")
+    return InvalidRequest(f"{path} has the wrong type: {problem}", param=path)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -1,0 +1,116 @@
+"""From request fields to how tokens are picked and how they become text.
+
+Everything here is checked before the prompt is tokenised, so that a wrong field costs nothing; only the length is
+settled afterwards, when it is known what the prompt leaves of the context.
+"""
+
+from dataclasses import replace
+
+from evenflow.core.errors import ContextOverflow, InvalidRequest
+from evenflow.core.request import SamplingParams
+from evenflow.engine.api import EngineFacts, TextOptions
+from evenflow.server.limits import ServerLimits
+from evenflow.server.prompts import check_token_ids
+from evenflow.server.schema import GenerationFields
+
+_INT32 = range(-(2**31), 2**31)
+
+
+def require(condition: bool, param: str, message: str) -> None:
+    if not condition:
+        raise InvalidRequest(f"{param} {message}", param=param)
+
+
+def check_common(fields: GenerationFields, limits: ServerLimits) -> None:
+    """The fields that are neither sampling nor text."""
+    n = 1 if fields.n is None else fields.n
+    require(1 <= n <= limits.max_n, "n", f"must be between 1 and {limits.max_n}, not {n}")
+    options = fields.stream_options
+    if options is not None:
+        require(bool(fields.stream), "stream_options", "needs stream to be true")
+        stats = "stream_options.continuous_usage_stats"
+        require(not options.continuous_usage_stats, stats, "is not supported; use include_usage")
+    require(fields.priority is None or fields.priority in _INT32, "priority", "must fit a signed 32-bit integer")
+    longest = limits.max_cache_salt_chars
+    require(len(fields.cache_salt or "") <= longest, "cache_salt", f"must have at most {longest} characters")
+
+
+def text_options(fields: GenerationFields, limits: ServerLimits) -> TextOptions:
+    stop = (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ())
+    require(len(stop) <= limits.max_stop_strings, "stop", f"must be at most {limits.max_stop_strings} strings")
+    require(all(stop), "stop", "must not contain an empty string")
+    longest = max(map(len, stop), default=0)
+    require(longest <= limits.max_stop_chars, "stop", f"must not be longer than {limits.max_stop_chars} characters")
+    return TextOptions(
+        stop=stop,
+        include_stop_str_in_output=bool(fields.include_stop_str_in_output),
+        skip_special_tokens=fields.skip_special_tokens is not False,
+        min_tokens=fields.min_tokens or 0,
+    )
+
+
+def sampling_params(fields: GenerationFields, facts: EngineFacts, limits: ServerLimits) -> SamplingParams:
+    """All but log-probabilities; `max_tokens` is what was asked, or all that there could be."""
+    stop_token_ids = tuple(fields.stop_token_ids or ())
+    fits = len(stop_token_ids) <= limits.max_stop_token_ids
+    require(fits, "stop_token_ids", f"must have at most {limits.max_stop_token_ids} entries")
+    check_token_ids(stop_token_ids, facts.vocab_size, "stop_token_ids")
+    bias = tuple((fields.logit_bias or {}).items())
+    require(len(bias) <= limits.max_logit_bias, "logit_bias", f"must have at most {limits.max_logit_bias} entries")
+    check_token_ids([token_id for token_id, _ in bias], facts.vocab_size, "logit_bias")
+    given = {
+        "temperature": fields.temperature,
+        "top_p": fields.top_p,
+        "min_p": fields.min_p,
+        "presence_penalty": fields.presence_penalty,
+        "frequency_penalty": fields.frequency_penalty,
+        "repetition_penalty": fields.repetition_penalty,
+    }
+    return SamplingParams(
+        max_tokens=facts.max_model_len if fields.max_tokens is None else fields.max_tokens,
+        top_k=_top_k(fields.top_k, facts),
+        logit_bias=bias,
+        seed=fields.seed,
+        min_tokens=fields.min_tokens or 0,
+        stop_token_ids=stop_token_ids,
+        ignore_eos=bool(fields.ignore_eos),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _top_k(top_k: int | None, facts: EngineFacts) -> int:
+    # vLLM's clients say -1 for "all of them"; so does any number as large as the vocabulary.
+    if top_k is None or top_k == -1 or top_k >= facts.vocab_size:
+        return 0
+    return top_k
+
+
+def fit_length(
+    sampling: SamplingParams,
+    num_prompt_tokens: int,
+    facts: EngineFacts,
+    *,
+    asked: tuple[str, int] | None,
+    default: int | None,
+) -> SamplingParams:
+    """`sampling` with the length that fits after the prompt.
+
+    `asked` is the field and its value if the client gave a length, which must fit; else it is `default`, or all the
+    rest of the context, whichever is less.
+    """
+    room = facts.max_model_len - num_prompt_tokens
+    if asked is None:
+        return replace(sampling, max_tokens=room if default is None else min(default, room))
+    param, max_tokens = asked
+    if max_tokens > room:
+        raise ContextOverflow(
+            f"The prompt has {num_prompt_tokens} tokens and {param} is {max_tokens}; together they must be at most "
+            f"{facts.max_model_len}. Shorten the prompt or lower {param}",
+            param=param,
+        )
+    return sampling if sampling.max_tokens == max_tokens else replace(sampling, max_tokens=max_tokens)
+
+
+def nth_seed(seed: int | None, n: int) -> int | None:
+    """The seed of the n-th sequence of a prompt: different texts, each reproducible; stays within 64 bits."""
+    return None if seed is None else (seed + n + 2**63) % 2**64 - 2**63
