@@ -1,6 +1,6 @@
 """The command line: one app, one exit-code rule.
 
-    0  done      1  something of ours failed      2  what was asked for cannot be done; one sentence says why
+0  done      1  something of ours failed      2  what was asked for cannot be done; one sentence says why
 """
 
 import sys

@@ -223,7 +223,7 @@ class Scheduler:
     def _bring_in(self, flow: FlowId, head: RequestState, draft: Draft, budget: int, now: float) -> WaitReason | None:
         """Give the head of a flow its seat and blocks; or say why not, and change nothing."""
         split = self._policy.interleave.split(budget, len(draft.decodes))
-        if draft.backlog >= split.prefill_tokens:
+        if self._backlog_before(head, draft) >= split.prefill_tokens:
             return split.prefill_limit
         if head.request.id in draft.preempted:
             return WaitReason.PREEMPTION
@@ -231,7 +231,7 @@ class Scheduler:
             return WaitReason.MAX_NUM_SEQS
         hit = self._kv.lookup(head)
         upto = self._policy.reserve.tokens(head)
-        victims = self._victims_for(head, hit, upto)
+        victims = self._victims_for(head, hit, upto, draft)
         if isinstance(victims, WaitReason):
             return victims
         for victim in victims:
@@ -255,6 +255,16 @@ class Scheduler:
         draft.backlog += head.num_remaining_tokens
         return None
 
+    def _backlog_before(self, head: RequestState, draft: Draft) -> int:
+        """Tokens that running prefills get before `head` would: a long prompt behind it must not keep it out."""
+        backlog = draft.backlog
+        for state in reversed(self._running):
+            if state.key < head.key:
+                break
+            if state.num_remaining_tokens > 1:  # a decode is not in the backlog
+                backlog -= state.num_remaining_tokens
+        return backlog
+
     def _seat_for(self, head: RequestState) -> bool:
         """Whether a seat is free, or could be taken from the back. Asked first because a lookup costs more."""
         running = self._running
@@ -262,8 +272,14 @@ class Scheduler:
             head.request, running[-1].request
         )
 
-    def _victims_for(self, head: RequestState, hit: PrefixHit, upto: int) -> list[RequestState] | WaitReason:
-        """The fewest running requests, from the back, that must go for `head` to fit; or why it cannot."""
+    def _victims_for(
+        self, head: RequestState, hit: PrefixHit, upto: int, draft: Draft
+    ) -> list[RequestState] | WaitReason:
+        """The fewest running requests, from the back, that must go for `head` to fit; or why it cannot.
+
+        Who entered in this step, from another flow, is never a victim: that would un-plan it.
+        """
+        entered = [entry.request for entry in draft.entered]
         victims: list[RequestState] = []
         candidates = reversed(self._running)
         while True:
@@ -274,7 +290,11 @@ class Scheduler:
             if seat and self._kv.could_open(hit, upto=upto, keep_free=keep_free, without=ids):
                 return victims
             victim = next(candidates, None)
-            if victim is None or not self._policy.order.displaces(head.request, victim.request):
+            if (
+                victim is None
+                or not self._policy.order.displaces(head.request, victim.request)
+                or victim.request in entered
+            ):
                 return WaitReason.KV if seat else WaitReason.MAX_NUM_SEQS
             victims.append(victim)
 

@@ -110,7 +110,7 @@ class ProcessLink:
         try:
             with theirs:
                 self._process = self._spawn(theirs)
-            self._transport, _ = await loop.create_connection(lambda: _Receiver(receive, lost), sock=ours)
+            self._transport, _ = await loop.create_unix_connection(lambda: _Receiver(receive, lost), sock=ours)
         except BaseException:
             ours.close()
             raise
@@ -145,7 +145,7 @@ class ProcessLink:
     async def _bury(
         self, lost: asyncio.Future[str | None], ready: asyncio.Future[EngineFacts], died: Callable[[str], None]
     ) -> None:
-        """From the end of the socket to the end of the process; the news is out as soon as there is a reason to tell."""
+        """From the end of the socket to the end of the process; the news is out as soon as a reason is known."""
         assert self._process is not None
         broken = await lost
         reaped = asyncio.create_task(asyncio.to_thread(_wait_or_kill, self._process))

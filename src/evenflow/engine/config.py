@@ -44,8 +44,8 @@ class EngineConfig:
     block_size: int = 16
     """Tokens in one KV block; a power of two."""
     kv_memory: str | None = None
-    """Memory for the KV cache, such as 2GiB; if not given, a quarter of what is free once the weights are loaded, but no
-    more than max_num_seqs requests of max_model_len tokens can fill."""
+    """Memory for the KV cache, such as 2GiB; if not given, a quarter of what is free once the weights are loaded, and
+    no more than max_num_seqs requests of max_model_len tokens can fill."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prompt beginnings."""
     order: OrderKind = OrderKind.FCFS

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from evenflow.core.errors import EvenflowError
 from evenflow.engine.api import EngineFacts
 from evenflow.engine.build import build_core
 from evenflow.engine.config import EngineConfig
@@ -133,7 +134,8 @@ def serve(sock: socket.socket, build: CoreBuilder) -> int:
     except InboxClosed:
         return 0
     except Exception as error:
-        traceback.print_exc()
+        if not isinstance(error, EvenflowError):
+            traceback.print_exc()
         channel.deliver_last(Failed(type(error).__name__, str(error)))
         return 1
     return 0

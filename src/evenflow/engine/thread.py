@@ -7,6 +7,7 @@ import asyncio
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from evenflow.core.errors import EngineUnavailable, EvenflowError
 from evenflow.engine.api import EngineFacts
@@ -42,16 +43,17 @@ class ThreadLink:
                 raise InboxClosed from error
 
         def live() -> None:
-            try:
-                core, facts = self._build(self._config)
-                on_loop(_settle, ready, facts)
-                run(core, self._inbox, lambda result: on_loop(deliver, result))
-            except InboxClosed:
-                return
-            except Exception as error:
-                if not isinstance(error, EvenflowError):
-                    traceback.print_exc()
-                on_loop(fail, error)
+            with suppress(InboxClosed):
+                try:
+                    core, facts = self._build(self._config)
+                    on_loop(_settle, ready, facts)
+                    run(core, self._inbox, lambda result: on_loop(deliver, result))
+                except InboxClosed:
+                    raise
+                except Exception as error:
+                    if not isinstance(error, EvenflowError):
+                        traceback.print_exc()
+                    on_loop(fail, error)
 
         def fail(error: Exception) -> None:
             reason = f"the engine failed: {type(error).__name__}: {error}"
@@ -62,7 +64,11 @@ class ThreadLink:
 
         self._thread = threading.Thread(target=live, name="evenflow-engine", daemon=True)
         self._thread.start()
-        return await ready
+        try:
+            return await ready
+        except BaseException:
+            self._inbox.close()
+            raise
 
     def send(self, command: Command) -> None:
         self._inbox.put(command)

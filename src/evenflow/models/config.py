@@ -114,6 +114,12 @@ class ModelConfig:
         self._require(0.0 < self.rms_norm_eps < 1.0, f"rms_norm_eps must be a small number, not {self.rms_norm_eps}")
         for rope in self.ropes:
             self._require(0.0 < rope.theta < float("inf"), f"rope theta must be above 0, not {rope.theta}")
+            if isinstance(rope.scaling, FrequencyFactors):
+                factors = rope.scaling.factors
+                self._require(
+                    len(factors) == self.head_dim // 2 and min(factors) > 0.0,
+                    f"rope needs {self.head_dim // 2} frequency factors above 0, not {len(factors)}",
+                )
         for window in self.sliding_windows:
             self._require(window is None or window >= 1, f"sliding_window must be at least 1, not {window}")
         assert len(self.ropes) == self.num_layers, "one rope per layer"

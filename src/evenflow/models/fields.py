@@ -24,6 +24,10 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
 
+    def raw(self, key: str) -> object:
+        """The value whatever its type; None if absent."""
+        return self._values.get(key)
+
     def is_null(self, key: str) -> bool:
         return key in self._values and self._values[key] is None
 

@@ -6,7 +6,7 @@ asking it first.
 
 import difflib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -84,7 +84,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), decoder.type) from None
+        raise _wrong_field(str(error), getattr(decoder.type, "__struct_fields__", ())) from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}") from None
     except UnicodeDecodeError:
@@ -93,13 +93,13 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise InvalidRequest("The body is nested too deeply") from None
 
 
-def _wrong_field(problem: str, struct: type) -> InvalidRequest:
+def _wrong_field(problem: str, known_fields: Sequence[str]) -> InvalidRequest:
     located = _LOCATION.search(problem)
     path = located["path"] if located else ""
     problem = problem[: located.start()] if located else problem
     if unknown := _UNKNOWN.match(problem):
         name = unknown["name"]
-        known = struct.__struct_fields__ if not path else ()  # type: ignore[attr-defined]
+        known = [] if path else known_fields
         # The comparison is quadratic in the length of what the client sent.
         near = difflib.get_close_matches(name[:64], known, n=1)
         hint = f"did you mean {near[0]}?" if near else "leave it out"

@@ -6,13 +6,13 @@ was, the ids that leave here are in the vocabulary and leave room for at least o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from evenflow.core.errors import ContextOverflow, InvalidRequest
 from evenflow.engine.api import EngineFacts
 from evenflow.server.encoding import Lanes, TemplateMessage, Tokenizer
 from evenflow.server.limits import ServerLimits
-from evenflow.server.schema import Message, TemplateValue, refuse_unserved
+from evenflow.server.schema import ChatRequest, Message, TemplateValue, TokenizeRequest, refuse_unserved
 
 # `developer` is what newer clients call `system`; models know the older name.
 ROLES: Mapping[str, str] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -25,6 +25,25 @@ class Prompt(NamedTuple):
 
     token_ids: tuple[int, ...]
     text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Turns for a chat template. Templates write their own special tokens, so encoding usually adds none."""
+
+    messages: list[Message] | None
+    add_generation_prompt: bool
+    add_special_tokens: bool
+    variables: Mapping[str, TemplateValue]
+
+    @classmethod
+    def of(cls, fields: ChatRequest | TokenizeRequest) -> Self:
+        return cls(
+            messages=fields.messages,
+            add_generation_prompt=fields.add_generation_prompt is not False,
+            add_special_tokens=bool(fields.add_special_tokens),
+            variables=fields.chat_template_kwargs or {},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +63,25 @@ class Prompter:
         texts = [prompt for prompt in texts_or_ids if isinstance(prompt, str)]
         if not texts:
             return [self._checked(ids, None, facts, "prompt") for ids in texts_or_ids if not isinstance(ids, str)]
-        encoded = await self.encode(texts, facts, "prompt", add_special_tokens=add_special_tokens)
+        for text in texts:
+            self._refuse_if_hopeless(text, facts, "prompt")
+        encoded = await self.encode(texts, add_special_tokens=add_special_tokens)
         return [self._checked(ids, text, facts, "prompt") for ids, text in zip(encoded, texts, strict=True)]
 
-    async def from_messages(
-        self,
-        messages: list[Message] | None,
-        facts: EngineFacts,
-        *,
-        add_generation_prompt: bool,
-        variables: Mapping[str, TemplateValue],
-        add_special_tokens: bool,
-    ) -> Prompt:
-        """The prompt of a conversation. Templates write their own special tokens, so encoding usually adds none."""
-        turns = plain_messages(messages, self.limits)
-        check_variables(variables, self.limits)
-        num_chars = sum(len(turn["content"]) for turn in turns)
-        text = await self.lanes.run(num_chars, lambda: self._render(turns, add_generation_prompt, variables))
-        (ids,) = await self.encode([text], facts, "messages", add_special_tokens=add_special_tokens)
+    async def from_messages(self, conversation: Conversation, facts: EngineFacts) -> Prompt:
+        text = await self.render(conversation)
+        self._refuse_if_hopeless(text, facts, "messages")
+        (ids,) = await self.encode([text], add_special_tokens=conversation.add_special_tokens)
         return self._checked(ids, text, facts, "messages")
 
-    async def encode(
-        self, texts: Sequence[str], facts: EngineFacts, param: str, *, add_special_tokens: bool
-    ) -> list[list[int]]:
-        for text in texts:
-            self._refuse_if_hopeless(text, facts, param)
+    async def render(self, conversation: Conversation) -> str:
+        """The text that the model's chat template makes of a conversation."""
+        turns = plain_messages(conversation.messages, self.limits)
+        check_variables(conversation.variables, self.limits)
+        num_chars = sum(len(turn["content"]) for turn in turns)
+        return await self.lanes.run(num_chars, lambda: self._render(turns, conversation))
+
+    async def encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
         encode = self.tokenizer.encode
         return await self.lanes.run(
             sum(map(len, texts)), lambda: [encode(text, add_special_tokens=add_special_tokens) for text in texts]
@@ -82,14 +95,14 @@ class Prompter:
                 param=param,
             )
 
-    def _render(
-        self, turns: Sequence[TemplateMessage], add_generation_prompt: bool, variables: Mapping[str, TemplateValue]
-    ) -> str:
+    def _render(self, turns: Sequence[TemplateMessage], conversation: Conversation) -> str:
         template = self.tokenizer.chat_template
         if template is None:
             raise InvalidRequest("This model has no chat template; use /v1/completions", param="messages")
         try:
-            return template.render(turns, add_generation_prompt=add_generation_prompt, **variables)
+            return template.render(
+                turns, add_generation_prompt=conversation.add_generation_prompt, **conversation.variables
+            )
         except InvalidRequest:
             raise
         except Exception as error:
@@ -121,7 +134,7 @@ def split_prompts(field: str | list[str | int | list[int]] | None, limits: Serve
     """The prompts that the four legal shapes of `prompt` stand for, none of them empty."""
     if field is None:
         raise InvalidRequest("prompt is missing", param="prompt")
-    prompts = [field] if isinstance(field, str) else _split_list(field)
+    prompts: list[str | list[int]] = [field] if isinstance(field, str) else _split_list(field)
     if not prompts or not all(prompts):
         raise InvalidRequest("prompt must not be empty", param="prompt")
     if len(prompts) > limits.max_prompts:

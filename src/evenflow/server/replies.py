@@ -45,7 +45,7 @@ class Completion(msgspec.Struct):
     created: int
     model: str
     choices: list[CompletionChoice]
-    usage: Usage | None | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
 
 
 class TopLogprob(msgspec.Struct):
@@ -110,7 +110,7 @@ class ChatChunk(msgspec.Struct):
     created: int
     model: str
     choices: list[ChatChunkChoice]
-    usage: Usage | None | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
 
 
 class Model(msgspec.Struct):

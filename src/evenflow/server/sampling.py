@@ -13,6 +13,7 @@ from evenflow.server.limits import ServerLimits
 from evenflow.server.prompts import check_token_ids
 from evenflow.server.schema import GenerationFields
 
+DEFAULTS = SamplingParams()
 _INT32 = range(-(2**31), 2**31)
 
 
@@ -21,10 +22,12 @@ def require(condition: bool, param: str, message: str) -> None:
         raise InvalidRequest(f"{param} {message}", param=param)
 
 
-def check_common(fields: GenerationFields, limits: ServerLimits) -> None:
+def check_common(fields: GenerationFields, limits: ServerLimits, *, num_prompts: int) -> None:
     """The fields that are neither sampling nor text."""
     n = 1 if fields.n is None else fields.n
     require(1 <= n <= limits.max_n, "n", f"must be between 1 and {limits.max_n}, not {n}")
+    total, most = n * num_prompts, limits.max_sequences
+    require(total <= most, "n", f"times the number of prompts is {total}; this server runs at most {most} a request")
     options = fields.stream_options
     if options is not None:
         require(bool(fields.stream), "stream_options", "needs stream to be true")
@@ -58,14 +61,6 @@ def sampling_params(fields: GenerationFields, facts: EngineFacts, limits: Server
     bias = tuple((fields.logit_bias or {}).items())
     require(len(bias) <= limits.max_logit_bias, "logit_bias", f"must have at most {limits.max_logit_bias} entries")
     check_token_ids([token_id for token_id, _ in bias], facts.vocab_size, "logit_bias")
-    given = {
-        "temperature": fields.temperature,
-        "top_p": fields.top_p,
-        "min_p": fields.min_p,
-        "presence_penalty": fields.presence_penalty,
-        "frequency_penalty": fields.frequency_penalty,
-        "repetition_penalty": fields.repetition_penalty,
-    }
     return SamplingParams(
         max_tokens=facts.max_model_len if fields.max_tokens is None else fields.max_tokens,
         top_k=_top_k(fields.top_k, facts),
@@ -74,8 +69,17 @@ def sampling_params(fields: GenerationFields, facts: EngineFacts, limits: Server
         min_tokens=fields.min_tokens or 0,
         stop_token_ids=stop_token_ids,
         ignore_eos=bool(fields.ignore_eos),
-        **{name: value for name, value in given.items() if value is not None},
+        temperature=_given(fields.temperature, DEFAULTS.temperature),
+        top_p=_given(fields.top_p, DEFAULTS.top_p),
+        min_p=_given(fields.min_p, DEFAULTS.min_p),
+        presence_penalty=_given(fields.presence_penalty, DEFAULTS.presence_penalty),
+        frequency_penalty=_given(fields.frequency_penalty, DEFAULTS.frequency_penalty),
+        repetition_penalty=_given(fields.repetition_penalty, DEFAULTS.repetition_penalty),
     )
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 def _top_k(top_k: int | None, facts: EngineFacts) -> int:
@@ -109,8 +113,3 @@ def fit_length(
             param=param,
         )
     return sampling if sampling.max_tokens == max_tokens else replace(sampling, max_tokens=max_tokens)
-
-
-def nth_seed(seed: int | None, n: int) -> int | None:
-    """The seed of the n-th sequence of a prompt: different texts, each reproducible; stays within 64 bits."""
-    return None if seed is None else (seed + n + 2**63) % 2**64 - 2**63

@@ -16,10 +16,8 @@
 
 #include <omp.h>
 
-#include <memory>
-#include <vector>
-
 #include "attention_tile.h"
+#include "buffer.h"
 #include "kv_pool.h"
 #include "vec.h"
 
@@ -52,6 +50,31 @@ struct Tile {
     int first_partition() const { return key_begin / PARTITION; }
     int last_partition() const { return (key_end - 1) / PARTITION; }
 };
+
+// What one thread does at a time: an uncut tile, or one partition of a cut one.
+struct Unit {
+    int tile, partition;
+};
+
+struct Schedule {
+    Buffer<Tile> tiles;
+    Buffer<Unit> units, small;
+    Buffer<float> partials;
+};
+
+template <class N>
+EVENFLOW_INLINE N larger(N a, N b) {
+    return a > b ? a : b;
+}
+template <class N>
+EVENFLOW_INLINE N smaller(N a, N b) {
+    return a < b ? a : b;
+}
+
+inline Schedule& this_threads_schedule() {
+    static thread_local Schedule schedule;
+    return schedule;
+}
 
 // Unnormalised output, running maximum and sixteen running sums of each row.
 struct Softmax {
@@ -126,9 +149,7 @@ class Attention {
     const KvPool<T> pool;
     const int group, dim;
     const float scale_log2;
-    std::vector<Tile> tiles;
-    std::vector<std::pair<int, int>> units;  // (tile, partition), or (tile, -1) for all partitions of an uncut tile
-    std::unique_ptr<float[]> partials;
+    Schedule& schedule;
 
    public:
     explicit Attention(const AttentionArgs& a)
@@ -136,21 +157,24 @@ class Attention {
           pool(a.pool),
           group(a.num_heads / a.pool.num_kv_heads),
           dim(pool.padded_dim),
-          scale_log2(a.scale * 1.44269504088896341f) {}
+          scale_log2(a.scale * 1.44269504088896341f),
+          schedule(this_threads_schedule()) {}
 
     void run() {
         plan();
+        const Buffer<Tile>& tiles = schedule.tiles;
+        const Buffer<Unit>& units = schedule.units;
         const int num_units = int(units.size()), num_tiles = int(tiles.size());
 #pragma omp parallel if (num_units > 1)
         {
 #pragma omp for schedule(dynamic, 1)
             for (int i = 0; i < num_units; ++i) {
-                const Tile& tile = tiles[units[i].first];
-                if (units[i].second < 0) {
+                const Tile& tile = tiles[units[i].tile];
+                if (tile.partial < 0) {
                     whole(tile);
                 } else {
-                    Softmax part = partial(tile, units[i].second);
-                    attend(tile, units[i].second, part);
+                    Softmax part = partial(tile, units[i].partition);
+                    attend(tile, units[i].partition, part);
                 }
             }
 #pragma omp for schedule(dynamic, 1)
@@ -162,28 +186,31 @@ class Attention {
    private:
     // Cut the batch into tiles, and long tiles into partitions where there are too few tiles to keep every thread busy.
     void plan() {
+        auto& [tiles, units, small, partials] = schedule;
+        tiles.clear(), units.clear(), small.clear();
+        std::int64_t total = 0;
         for (int seq = 0; seq < args.num_seqs; ++seq) {
             const int rows = (args.query_start[seq + 1] - args.query_start[seq]) * group;
             for (int head = 0; head < pool.num_kv_heads; ++head)
-                for (int r = 0; r < rows; r += ROW_TILE) tiles.push_back(tile_at(seq, head, r, rows - r));
+                for (int r = 0; r < rows; r += ROW_TILE) {
+                    tiles.push(tile_at(seq, head, r, rows - r));
+                    total += cost(tiles[tiles.size() - 1]);
+                }
         }
-        std::int64_t total = 0;
-        for (const Tile& tile : tiles) total += cost(tile);
         const std::int64_t fair = total / (4 * omp_get_max_threads());
         int num_partials = 0;
-        std::vector<std::pair<int, int>> small;
         for (int i = 0; i < int(tiles.size()); ++i) {
             Tile& tile = tiles[i];
             const bool cut = cost(tile) > fair && tile.first_partition() < tile.last_partition();
             if (!cut) {
-                (2 * cost(tile) > fair ? units : small).emplace_back(i, -1);
+                (2 * cost(tile) > fair ? units : small).push({i, 0});
                 continue;
             }
             tile.partial = num_partials;
-            for (int p = tile.first_partition(); p <= tile.last_partition(); ++p, ++num_partials) units.emplace_back(i, p);
+            for (int p = tile.first_partition(); p <= tile.last_partition(); ++p, ++num_partials) units.push({i, p});
         }
-        units.insert(units.end(), small.begin(), small.end());  // small ones last, to fill the gaps
-        if (num_partials > 0) partials.reset(new float[num_partials * Softmax::floats(dim)]);
+        for (std::size_t i = 0; i < small.size(); ++i) units.push(small[i]);  // last, to fill the gaps
+        partials.reserve(num_partials * Softmax::floats(dim));
     }
 
     Tile tile_at(int seq, int head, int row, int left) const {
@@ -197,7 +224,7 @@ class Attention {
 
     Softmax partial(const Tile& tile, int partition) const {
         const std::size_t index = std::size_t(tile.partial + partition - tile.first_partition());
-        return Softmax(partials.get() + index * Softmax::floats(dim), dim);
+        return Softmax(schedule.partials.data() + index * Softmax::floats(dim), dim);
     }
 
     void whole(const Tile& tile) const {
@@ -229,10 +256,10 @@ class Attention {
         KeyBlock<T> block;
         pack_queries(tile, q);
         state.clear(tile.rows, dim);
-        const int begin = std::max(partition * PARTITION, tile.key_begin / KEY_BLOCK * KEY_BLOCK);
-        const int end = std::min((partition + 1) * PARTITION, tile.key_end);
+        const int begin = larger(partition * PARTITION, tile.key_begin / KEY_BLOCK * KEY_BLOCK);
+        const int end = smaller((partition + 1) * PARTITION, tile.key_end);
         for (int key = begin; key < end; key += KEY_BLOCK) {
-            const int groups = std::min(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
+            const int groups = smaller(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
             find_block(tile, key, groups, block);
             score_tile<Dot>(units_of(q), tile.rows, block.keys, groups, dim / PER_UNIT<Element>, scores, KEY_BLOCK);
             for (int r = 0; r < tile.rows; ++r)
@@ -265,7 +292,7 @@ class Attention {
             if (masked) s[g] = keep_range(s[g], begin - g * GROUP, end - g * GROUP, splat(MASKED));
             top = max(top, s[g]);
         }
-        const float old_max = state.max[r], new_max = std::max(old_max, reduce_max(top));
+        const float old_max = state.max[r], new_max = larger(old_max, reduce_max(top));
         F32 sum = splat(0.0f);
         for (int g = 0; g < groups; ++g) {
             s[g] = exp2<EXP_DEGREE>(s[g] - splat(new_max));

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace evenflow {
+namespace evenflow::EVENFLOW_ISA {
 
 struct bf16 {
     std::uint16_t bits;
@@ -29,4 +29,4 @@ inline bf16 to_bf16(float x) {
 inline void from_float(float x, float* out) { *out = x; }
 inline void from_float(float x, bf16* out) { *out = to_bf16(x); }
 
-}  // namespace evenflow
+}  // namespace evenflow::EVENFLOW_ISA

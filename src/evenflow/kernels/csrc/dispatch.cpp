@@ -53,20 +53,19 @@ const Level LEVELS[] = {
 }  // namespace
 }  // namespace evenflow
 
-extern "C" {
+#define EVENFLOW_EXPORT extern "C" __attribute__((visibility("default")))
 
-std::int32_t evenflow_abi_version() { return EVENFLOW_ABI_VERSION; }
+EVENFLOW_EXPORT std::int32_t evenflow_abi_version() { return EVENFLOW_ABI_VERSION; }
 
 // A digest of the sources that this library was built from.
-const char* evenflow_build_id() { return EVENFLOW_BUILD_ID; }
+EVENFLOW_EXPORT const char* evenflow_build_id() { return EVENFLOW_BUILD_ID; }
 
 // The kernels of one instruction set by name, or the best of this processor for a null name; null if it cannot run them.
-const evenflow::KernelTable* evenflow_kernels(const char* isa) {
+EVENFLOW_EXPORT const evenflow::KernelTable* evenflow_kernels(const char* isa) {
     for (const auto& level : evenflow::LEVELS) {
         if (isa != nullptr && std::strcmp(isa, level.name) != 0) continue;
         if (level.supported()) return level.table();
         if (isa != nullptr) return nullptr;
     }
     return nullptr;
-}
 }

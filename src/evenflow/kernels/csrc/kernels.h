@@ -1,9 +1,6 @@
 // Every kernel of one instruction set, as one table. Included once by each isa_*.cpp.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-
 #include "attention.h"
 #include "kv_write.h"
 

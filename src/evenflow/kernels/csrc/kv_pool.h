@@ -14,9 +14,9 @@
 #include <cstddef>
 
 #include "abi.h"
-#include "bfloat16.h"
+#include "vec.h"
 
-namespace evenflow {
+namespace evenflow::EVENFLOW_ISA {
 
 constexpr int GROUP = 16;  // tokens
 constexpr int MAX_HEAD_DIM = 512;
@@ -75,4 +75,4 @@ struct KvPool {
     }
 };
 
-}  // namespace evenflow
+}  // namespace evenflow::EVENFLOW_ISA

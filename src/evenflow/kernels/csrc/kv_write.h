@@ -4,6 +4,8 @@
 // probability of exactly zero, and zero times what an earlier owner left behind must be zero too (it may be a NaN).
 #pragma once
 
+#include <cmath>
+
 #include "kv_pool.h"
 #include "vec.h"
 

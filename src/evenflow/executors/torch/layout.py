@@ -1,0 +1,55 @@
+"""Where the tokens of one step lie: the batch as plain int32 arrays, with nothing in it about a model or a kernel.
+
+    sequence i:  query rows   query_start[i] .. query_start[i + 1] - 1      its chunk, back to back with the others
+                 positions    context_len[i] .. context_len[i] + n - 1
+                 block table  block_tables[i, position // block_size]       what lies beyond the last position is not read
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int32Array = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """`slots[t]` is where token t's key and value go: block * block_size + offset."""
+
+    query_start: Int32Array
+    context_len: Int32Array
+    block_tables: Int32Array
+    slots: Int32Array
+
+    def __post_init__(self) -> None:
+        for name in ("query_start", "context_len", "block_tables", "slots"):
+            array = getattr(self, name)
+            assert array.dtype == np.int32 and array.flags.c_contiguous, name
+        assert len(self.query_start) == len(self.context_len) + 1 == len(self.block_tables) + 1
+        assert self.query_start[-1] == len(self.slots)
+
+    @property
+    def num_seqs(self) -> int:
+        return len(self.context_len)
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.slots)
+
+
+def token_positions(query_start: Int32Array, context_len: Int32Array) -> Int32Array:
+    """The position of every token of the batch, in order."""
+    lengths = np.diff(query_start)
+    shift = np.repeat(context_len - query_start[:-1], lengths)
+    return np.arange(query_start[-1], dtype=np.int32) + shift
+
+
+def build_layout(
+    query_start: Int32Array, context_len: Int32Array, block_tables: Int32Array, *, block_size: int
+) -> BatchLayout:
+    """Derive the slots from the block tables."""
+    positions = token_positions(query_start, context_len)
+    rows = np.repeat(np.arange(len(context_len)), np.diff(query_start))
+    slots = block_tables[rows, positions // block_size] * np.int32(block_size) + positions % block_size
+    return BatchLayout(query_start, context_len, block_tables, slots.astype(np.int32, copy=False))

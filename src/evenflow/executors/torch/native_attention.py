@@ -1,0 +1,80 @@
+"""Paged attention by the C++ kernels: fill in the argument records and call (csrc/attention.h has the method)."""
+
+import ctypes
+
+import torch
+
+from evenflow.executors.torch.kv_memory import AttentionShape, KVMemory
+from evenflow.executors.torch.layout import BatchLayout, Int32Array
+from evenflow.kernels.native import DTYPE_CODES, AttentionArgs, KernelTable, KvWriteArgs, PoolArgs
+
+NO_WINDOW = 2**31 - 1
+
+
+class NativeAttention:
+    __slots__ = ("_attention", "_batch", "_layer_bytes", "_out", "_pool_base", "_table", "_windows", "_write")
+
+    def __init__(self, memory: KVMemory, model: AttentionShape, table: KernelTable) -> None:
+        assert model.num_heads % model.num_kv_heads == 0
+        pool = PoolArgs(
+            block_size=memory.block_size,
+            num_kv_heads=memory.num_kv_heads,
+            head_dim=memory.head_dim,
+            dtype=DTYPE_CODES[memory.dtype],
+        )
+        self._table = table
+        self._pool_base = memory.pool.data_ptr()
+        self._layer_bytes = memory.pool.stride(0)
+        self._windows = [NO_WINDOW if window is None else window for window in model.sliding_windows]
+        self._write = KvWriteArgs(pool=pool)
+        self._attention = AttentionArgs(pool=pool, num_heads=model.num_heads, scale=model.attention_scale)
+        self._batch: BatchLayout | None = None
+        self._out = torch.empty(0)
+
+    def begin(self, batch: BatchLayout) -> None:
+        self._batch = batch  # the records point into its arrays
+        self._write.slots = _pointer(batch.slots)
+        self._write.num_tokens = batch.num_tokens
+        args = self._attention
+        args.query_start = _pointer(batch.query_start)
+        args.context_len = _pointer(batch.context_len)
+        args.block_tables = _pointer(batch.block_tables)
+        args.num_seqs, args.max_blocks = batch.block_tables.shape
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        assert self._batch is not None and len(q) == self._batch.num_tokens
+        q, k, v = _packed_heads(q), _packed_heads(k.to(q.dtype)), _packed_heads(v.to(q.dtype))
+        out = self._output(q)
+        base = self._pool_base + layer * self._layer_bytes
+        write = self._write
+        write.pool.base = base
+        write.key, write.value = k.data_ptr(), v.data_ptr()
+        write.key_stride, write.value_stride = k.stride(0), v.stride(0)
+        write.dtype = DTYPE_CODES[q.dtype]
+        self._table.kv_write(ctypes.byref(write))
+        args = self._attention
+        args.pool.base = base
+        args.query, args.out = q.data_ptr(), out.data_ptr()
+        args.query_stride, args.out_stride = q.stride(0), out.stride(0)
+        args.window = self._windows[layer]
+        args.dtype = write.dtype
+        self._table.attention(ctypes.byref(args))
+        return out
+
+    def _output(self, q: torch.Tensor) -> torch.Tensor:
+        """One buffer for all layers and steps: a layer's output is consumed before the next layer's begins."""
+        num_tokens, width = q.shape[0], q.shape[1] * q.shape[2]
+        if self._out.dtype != q.dtype or self._out.numel() < num_tokens * width:
+            self._out = torch.empty(num_tokens * width, dtype=q.dtype)
+        return self._out[: num_tokens * width].view(num_tokens, width)
+
+
+def _pointer(array: Int32Array) -> int:
+    return array.ctypes.data
+
+
+def _packed_heads(x: torch.Tensor) -> torch.Tensor:
+    """The kernels take any stride between tokens (a slice of a fused projection), but heads lie back to back."""
+    if x.stride(2) == 1 and x.stride(1) == x.shape[2]:
+        return x
+    return x.contiguous()

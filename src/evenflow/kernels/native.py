@@ -1,0 +1,153 @@
+"""Find and load the C++ kernels, or say in one line why not.
+
+The library is plain C (csrc/abi.h; the records below mirror it) and uses OpenMP. torch brings an OpenMP runtime of its own,
+under the file name that ours asks for, so torch is imported first and the process keeps a single pool of threads; where
+torch uses another runtime, we stay with the torch fallback rather than let two pools fight over the cores.
+
+`EVENFLOW_KERNELS` chooses: an instruction set (`amx`, `avx512bf16`, `avx512`, `avx2`, `portable`), `off` for the torch
+fallback, or unset for the best that the processor runs.
+"""
+
+import ctypes
+import os
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from evenflow.kernels.build import LIBRARY_NAME, SOURCE_FOLDER, source_id
+
+ABI_VERSION = 1
+ENVIRONMENT_VARIABLE = "EVENFLOW_KERNELS"
+INSTRUCTION_SETS = ("amx", "avx512bf16", "avx512", "avx2", "portable")
+
+DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+
+
+class PoolArgs(Structure):
+    _fields_ = (
+        ("base", c_void_p),
+        ("block_size", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class KvWriteArgs(Structure):
+    _fields_ = (
+        ("pool", PoolArgs),
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("slots", c_void_p),
+        ("key_stride", c_int64),
+        ("value_stride", c_int64),
+        ("num_tokens", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class AttentionArgs(Structure):
+    _fields_ = (
+        ("pool", PoolArgs),
+        ("query", c_void_p),
+        ("out", c_void_p),
+        ("query_start", c_void_p),
+        ("context_len", c_void_p),
+        ("block_tables", c_void_p),
+        ("query_stride", c_int64),
+        ("out_stride", c_int64),
+        ("num_seqs", c_int32),
+        ("max_blocks", c_int32),
+        ("num_heads", c_int32),
+        ("window", c_int32),
+        ("scale", c_float),
+        ("dtype", c_int32),
+    )
+
+
+class KernelTable(Structure):
+    """Functions of one instruction set. They release the GIL while they run."""
+
+    _fields_ = (
+        ("isa", c_char_p),
+        ("kv_write", ctypes.CFUNCTYPE(None, POINTER(KvWriteArgs))),
+        ("attention", ctypes.CFUNCTYPE(None, POINTER(AttentionArgs))),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What was chosen and why. `table` is None where the torch fallback serves."""
+
+    table: KernelTable | None
+    isa: str | None
+    reason: str
+
+
+class KernelsUnavailable(Exception):
+    """Why there are no native kernels, in one line."""
+
+
+def load_kernels(isa: str | None = None) -> Kernels:
+    """The kernels for `isa`, by default what the environment variable says. Never raises: a problem is the `reason`."""
+    return _load(isa or os.environ.get(ENVIRONMENT_VARIABLE) or "auto")
+
+
+@cache
+def _load(wanted: str) -> Kernels:
+    if wanted == "off":
+        return Kernels(None, None, f"switched off by {ENVIRONMENT_VARIABLE}=off")
+    if wanted != "auto" and wanted not in INSTRUCTION_SETS:
+        known = ", ".join((*INSTRUCTION_SETS, "off"))
+        return Kernels(None, None, f"{ENVIRONMENT_VARIABLE}={wanted} is not one of {known}")
+    try:
+        library = _open(Path(__file__).parent / LIBRARY_NAME)
+        table = _table(library, None if wanted == "auto" else wanted)
+    except KernelsUnavailable as unavailable:
+        return Kernels(None, None, str(unavailable))
+    isa = table.isa.decode()
+    why = "best that this processor runs" if wanted == "auto" else f"asked for by {ENVIRONMENT_VARIABLE} or the caller"
+    return Kernels(table, isa, why)
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    if not path.exists():
+        raise KernelsUnavailable("not built; `python -m evenflow.kernels.build` builds them (it needs a C++ compiler)")
+    if torch_openmp() is None:
+        raise KernelsUnavailable("torch uses another OpenMP runtime than GNU's, and a process should have only one")
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise KernelsUnavailable(f"{path.name} cannot be loaded: {error}") from error
+    try:
+        version = library.evenflow_abi_version()
+        library.evenflow_build_id.restype = c_char_p
+        build_id = library.evenflow_build_id().decode()
+        library.evenflow_kernels.restype = POINTER(KernelTable)
+        library.evenflow_kernels.argtypes = [c_char_p]
+    except AttributeError as error:
+        raise KernelsUnavailable(f"{path.name} is not evenflow's library: {error}") from error
+    if version != ABI_VERSION or (SOURCE_FOLDER.is_dir() and build_id != source_id()):
+        raise KernelsUnavailable("built from other sources than these; `python -m evenflow.kernels.build` rebuilds them")
+    return library
+
+
+def _table(library: ctypes.CDLL, isa: str | None) -> KernelTable:
+    found = library.evenflow_kernels(isa.encode() if isa else None)
+    if not found:
+        raise KernelsUnavailable(f"this processor or operating system does not run {isa}")
+    table: KernelTable = found.contents
+    return table
+
+
+def torch_openmp() -> str | None:
+    """The file of the GNU OpenMP runtime that torch brought in, by the name that our library will look for."""
+    try:
+        mapped = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    files = {line.split(maxsplit=5)[5] for line in mapped.splitlines() if "libgomp" in line}
+    return next((file for file in sorted(files) if Path(file).name.startswith("libgomp.so.1")), None)

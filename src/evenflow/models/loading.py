@@ -1,0 +1,103 @@
+"""From a path to a model that runs: read the config, open the weights, fuse and pack them layer by layer."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from evenflow.core.errors import ConfigError
+from evenflow.models.config import ModelConfig
+from evenflow.models.config_gguf import read_gguf_config
+from evenflow.models.gguf_file import GGUFFile
+from evenflow.models.linear import Linear, pack
+from evenflow.models.llama import DecoderLayer, LlamaModel
+from evenflow.models.source import is_gguf, load_model_config
+from evenflow.models.weights import WeightSource
+from evenflow.models.weights_folder import FolderWeights
+from evenflow.models.weights_gguf import GGUFWeights
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@torch.inference_mode()
+def load_model(path: str | Path, dtype: str) -> LlamaModel:
+    """Load a model folder or a .gguf file, with every matrix in `dtype` ("fp32" or "bf16")."""
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype '{dtype}' is not one of {', '.join(DTYPES)}.")
+    path = Path(path)
+    if is_gguf(path):
+        file = GGUFFile(path)
+        config = read_gguf_config(file)
+        opened = nullcontext(GGUFWeights(file, head_dim=config.head_dim))
+    else:
+        config = load_model_config(path)
+        opened = FolderWeights(path)
+    with opened as weights:
+        return _Builder(config, weights, DTYPES[dtype]).model()
+
+
+class _Builder:
+    def __init__(self, config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> None:
+        self._config = config
+        self._weights = weights
+        self._dtype = dtype
+
+    def model(self) -> LlamaModel:
+        config = self._config
+        embedding = self._read("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        layers = [self._layer(index) for index in range(config.num_layers)]
+        norm = self._norm("model.norm", config.hidden_size)
+        if config.tie_word_embeddings:
+            head = pack(embedding)
+        else:
+            head = pack(self._read("lm_head.weight", config.vocab_size, config.hidden_size))
+        return LlamaModel(config, embedding, layers, norm, head)
+
+    def _layer(self, index: int) -> DecoderLayer:
+        config, prefix = self._config, f"model.layers.{index}"
+        hidden, inner = config.hidden_size, config.intermediate_size
+        q_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        attn, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        qkv = {f"{attn}.q_proj": q_size, f"{attn}.k_proj": kv_size, f"{attn}.v_proj": kv_size}
+        after_attention = f"{prefix}.post_attention_layernorm"
+        return DecoderLayer(
+            attention_norm=self._norm(f"{prefix}.input_layernorm", hidden),
+            qkv=self._fused(qkv, hidden, bias=config.qkv_bias),
+            qk_norm=self._qk_norm(attn) if config.qk_norm else None,
+            output=self._fused({f"{attn}.o_proj": hidden}, q_size, bias=config.output_bias),
+            attention_post_norm=self._norm(after_attention, hidden) if config.post_norms else None,
+            mlp_norm=self._norm(f"{prefix}.pre_feedforward_layernorm" if config.post_norms else after_attention, hidden),
+            gate_up=self._fused({f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}, hidden, bias=config.mlp_bias),
+            down=self._fused({f"{mlp}.down_proj": hidden}, inner, bias=config.mlp_bias),
+            mlp_post_norm=self._norm(f"{prefix}.post_feedforward_layernorm", hidden) if config.post_norms else None,
+        )
+
+    def _read(self, name: str, *shape: int) -> Tensor:
+        tensor = torch.empty(shape, dtype=self._dtype)
+        self._weights.read_into(name, tensor)
+        return tensor
+
+    def _fused(self, parts: dict[str, int], in_features: int, *, bias: bool) -> Linear:
+        """One matrix whose rows are the parts, one below the other."""
+        weight = torch.empty(sum(parts.values()), in_features, dtype=self._dtype)
+        biases = torch.empty(len(weight), dtype=self._dtype) if bias else None
+        start = 0
+        for name, rows in parts.items():
+            self._weights.read_into(f"{name}.weight", weight[start : start + rows])
+            if biases is not None:
+                self._weights.read_into(f"{name}.bias", biases[start : start + rows])
+            start += rows
+        return pack(weight, biases)
+
+    def _norm(self, name: str, size: int) -> Tensor:
+        """Norm weights stay float32: they are small, and Gemma's 1 + w loses w in bf16."""
+        weight = torch.empty(size, dtype=torch.float32)
+        self._weights.read_into(f"{name}.weight", weight)
+        return weight + self._config.norm_weight_offset
+
+    def _qk_norm(self, attn: str) -> Tensor:
+        config = self._config
+        q = self._norm(f"{attn}.q_norm", config.head_dim).expand(config.num_heads, -1)
+        k = self._norm(f"{attn}.k_norm", config.head_dim).expand(config.num_kv_heads, -1)
+        return torch.cat((q, k)).contiguous()

@@ -1,0 +1,214 @@
+"""A Jinja environment in which a chat template cannot hurt: no way out to Python, bounded work and bounded memory.
+
+Templates come with model files and are code from strangers. Jinja's immutable sandbox keeps them from attributes and
+from changing what they are given; on top of it, each rendering has a budget:
+
+- every item of every loop and every call costs one step of `MAX_STEPS` (nested loops and recursive macros end here);
+- no string or list grows past `MAX_LENGTH`, whichever way it is made: `*`, `+`, `%`, `~`, join, replace;
+- methods and filters that pad or format to any width are not there.
+
+The rest is what transformers offers templates: loop controls, `raise_exception`, `strftime_now`, a plain `tojson`, and
+`{% generation %}` blocks, which only mark text.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import ext, nodes, runtime, visitor
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_STEPS = 1_000_000
+MAX_LENGTH = 1 << 25
+
+# No template can say this name, so none can touch its budget.
+_BUDGET = "budget of this rendering"
+
+_STR_METHODS = frozenset(
+    "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit islower isnumeric isspace "
+    "istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip "
+    "split splitlines startswith strip swapcase title upper".split()
+)
+_FILTERS = frozenset(
+    "abs attr capitalize count d default dictsort e escape first float forceescape groupby int items join last length "
+    "list lower map max min reject rejectattr replace reverse round safe select selectattr sort string striptags sum "
+    "title tojson trim unique upper".split()
+)
+
+
+class _Budget:
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = MAX_STEPS
+
+    def spend(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise jinja2.TemplateError(f"the chat template takes more than {MAX_STEPS} steps")
+
+
+def render(template: jinja2.Template, variables: dict[str, object]) -> str:
+    """Render within a budget; raises whatever the template makes Jinja or Python raise."""
+    pieces: list[str] = []
+    length = 0
+    for piece in template.generate({**variables, _BUDGET: _Budget()}):
+        length = _bounded_length(length + len(piece))
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"*", "+", "%", "**"})
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[ext.loopcontrols, _GenerationBlock], cache_size=0
+        )
+        self.filters = {name: filter_ for name, filter_ in self.filters.items() if name in _FILTERS}
+        self.filters |= {"tojson": _tojson, "join": _join_filter, "replace": _replace, "counted": _counted, "concat": _concat}
+        self.globals = {
+            "range": self.globals["range"],
+            "dict": _make_dict,
+            "namespace": self.globals["namespace"],
+            "raise_exception": _raise_exception,
+            "strftime_now": _strftime_now,
+        }
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """Rewrites loops to count their items, and `~` to measure what it joins."""
+        template = super()._parse(source, name, filename)
+        for loop in list(template.find_all(nodes.For)):
+            loop.iter = nodes.Filter(loop.iter, "counted", [], [], None, None, lineno=loop.lineno)
+        return _MeasureConcat().visit(template)  # type: ignore[no-any-return]  # a visitor returns Any
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # any object of a template
+        if isinstance(obj, str) and attr not in _STR_METHODS:
+            return False
+        if isinstance(obj, bytes | bytearray | type):
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+    def call(__self, __context: runtime.Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        _spend(__context)
+        owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", None)
+        if isinstance(owner, str) and name == "replace":
+            return _replace(owner, *args, **kwargs)
+        if isinstance(owner, str) and name == "join":
+            return _join(*args, owner)
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def call_binop(self, context: runtime.Context, operator: str, left: Any, right: Any) -> Any:
+        _spend(context)
+        match operator:
+            case "*" if isinstance(left, int | float) and isinstance(right, int | float):
+                return _bounded_number(left) * _bounded_number(right)
+            case "*":
+                sequence, times = (left, right) if isinstance(right, int) else (right, left)
+                _bounded_length(len(sequence) * max(0, times))
+            case "+" if not isinstance(left, int | float):
+                _bounded_length(len(left) + len(right))
+            case "%" if isinstance(left, str):
+                raise jinja2.TemplateError("formatting with % is not available in chat templates")
+            case "**":
+                raise jinja2.TemplateError("** is not available in chat templates")
+        return super().call_binop(context, operator, left, right)
+
+
+def _spend(context: runtime.Context) -> None:
+    budget = context.resolve_or_missing(_BUDGET)
+    if isinstance(budget, _Budget):  # missing only while Jinja folds constants
+        budget.spend()
+
+
+def _bounded_length(length: int) -> int:
+    if length > MAX_LENGTH:
+        raise jinja2.TemplateError(f"the chat template makes a text longer than {MAX_LENGTH} characters")
+    return length
+
+
+def _bounded_number(number: float) -> float:
+    if abs(number) > 2.0**63:
+        raise jinja2.TemplateError("the chat template computes a number that is too large")
+    return number
+
+
+@jinja2.pass_context
+def _counted(context: runtime.Context, items: Iterable[object]) -> Iterator[object]:
+    for item in items:
+        _spend(context)
+        yield item
+
+
+def _joined(parts: Sequence[str], separator: str) -> str:
+    _bounded_length(sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1))
+    return separator.join(parts)
+
+
+def _concat(parts: Sequence[object]) -> str:
+    return _joined([str(part) for part in parts], "")
+
+
+@jinja2.pass_context
+def _join_filter(context: runtime.Context, items: Iterable[object], d: str = "", attribute: str | None = None) -> str:
+    values = _counted(context, items)
+    if attribute is not None:
+        values = (context.environment.getitem(value, attribute) for value in values)
+    return _joined([str(value) for value in values], str(d))
+
+
+def _join(items: Iterable[object], separator: str) -> str:
+    return _joined([str(item) for item in items], separator)
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    text, old, new = str(text), str(old), str(new)
+    matches = text.count(old) if count < 0 else min(count, text.count(old))
+    _bounded_length(len(text) + matches * max(0, len(new) - len(old)))
+    return text.replace(old, new, count)
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Not Jinja's own, which escapes for HTML."""
+    if indent is not None and not 0 <= indent <= 16:
+        raise jinja2.TemplateError("tojson indents by 0 to 16")
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: object) -> None:
+    raise jinja2.TemplateError(str(message))
+
+
+def _strftime_now(format: str) -> str:
+    if len(format) > 100:
+        raise jinja2.TemplateError("strftime_now takes a format of at most 100 characters")
+    return datetime.now().strftime(format)
+
+
+def _make_dict(*args: Any, **kwargs: Any) -> dict[object, object]:
+    return dict(*args, **kwargs)
+
+
+class _MeasureConcat(visitor.NodeTransformer):
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return nodes.Filter(nodes.List(node.nodes), "concat", [], [], None, None, lineno=node.lineno)
+
+
+class _GenerationBlock(ext.Extension):
+    """`{% generation %}...{% endgeneration %}` marks what the model wrote; here it is just its text."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)

@@ -1,0 +1,243 @@
+"""Events in, spans out, one event at a time; memory is bounded by the requests that live.
+
+A step's events come in this order: who was preempted and scheduled (at the step's start), first tokens and finishes (at
+its end), then its `StepRecord`. What a step gave is told by the record, so a request that ended with its own last token
+is complete only then.
+
+Compute before the first token costs nothing per step: `_busy_seconds` sums the length of all steps, and a running
+request takes part in every step except those whose `left_out` names it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from evenflow.core.events import (
+    Arrived,
+    ConfigChanged,
+    Event,
+    Finished,
+    FirstToken,
+    Preempted,
+    Rejected,
+    Scheduled,
+    StepRecord,
+)
+from evenflow.core.request import FinishReason, RequestId
+from evenflow.observe.spans import RequestSpan, TtftParts
+from evenflow.observe.tokens import TokenFold
+from evenflow.observe.waits import WaitFold
+
+
+class SpanUpdate(NamedTuple):
+    """What one event settled. `admitted` got its first seat; `token_gaps` is (seconds, number of such gaps)."""
+
+    admitted: RequestSpan | None = None
+    first_tokens: Sequence[RequestSpan] = ()
+    finished: Sequence[RequestSpan] = ()
+    token_gaps: Sequence[tuple[float, int]] = ()
+
+
+_NOTHING = SpanUpdate()
+
+
+class _Live:
+    """A span and what is needed only while it grows. `busy_before` is None while the request has no seat."""
+
+    __slots__ = ("busy_before", "compute_seconds", "left_out_seconds", "lost_tokens", "preempted_time", "span")
+
+    def __init__(self, span: RequestSpan) -> None:
+        self.span = span
+        self.busy_before: float | None = None
+        self.left_out_seconds = 0.0  # since it has this seat
+        self.compute_seconds = 0.0  # on earlier seats
+        self.preempted_time: float | None = None
+        self.lost_tokens = 0
+
+    def computed(self, busy_seconds: float) -> float:
+        """Seconds of steps that fed this request, so far."""
+        if self.busy_before is None:
+            return self.compute_seconds
+        return self.compute_seconds + busy_seconds - self.busy_before - self.left_out_seconds
+
+
+class SpanFold:
+    """Feed it every event of a log in order. Requests whose arrival it has not seen are passed over.
+
+    `preempted_seconds` and `num_recomputed_tokens` are sums over all requests; a stay in the queue counts when it ends.
+    """
+
+    def __init__(self) -> None:
+        self.waits = WaitFold()
+        self.preempted_seconds = 0.0
+        self.num_recomputed_tokens = 0
+        self._live: dict[RequestId, _Live] = {}
+        self._tokens = TokenFold()
+        self._busy_seconds = 0.0
+        self._last_step = 0
+        self._num_seated = 0
+        self._new_first_tokens: list[_Live] = []
+        self._ended_in_step: list[RequestSpan] = []
+
+    @property
+    def num_waiting(self) -> int:
+        return self.waits.num_waiting
+
+    @property
+    def num_running(self) -> int:
+        return self._num_seated
+
+    def live(self) -> Iterator[RequestSpan]:
+        """The unfinished, in order of arrival, as they stand now."""
+        for live in self._live.values():
+            live.span.token_times = self._tokens.times(live.span.request_id)
+            yield live.span
+
+    def feed(self, event: Event) -> SpanUpdate:
+        match event:
+            case StepRecord():
+                return self._end_step(event)
+            case Arrived():
+                self._arrive(event)
+            case Scheduled():
+                return self._seat(event)
+            case Preempted():
+                self._unseat(event)
+            case FirstToken():
+                live = self._live.get(event.request_id)
+                if live is not None:
+                    live.span.first_token_time = event.time
+                    self._new_first_tokens.append(live)
+            case Finished():
+                return self._finish(event)
+            case Rejected() | ConfigChanged():
+                pass
+        return _NOTHING
+
+    def _arrive(self, event: Arrived) -> None:
+        span = RequestSpan(
+            request_id=event.request_id,
+            arrival_time=event.time,
+            accepted_time=event.accepted_time,
+            num_prompt_tokens=event.num_prompt_tokens,
+            max_tokens=event.max_tokens,
+            flow=event.flow,
+            tenant=event.tenant,
+            service_class=event.service_class,
+            priority=event.priority,
+        )
+        self._live[event.request_id] = _Live(span)
+        self.waits.join(event.request_id, event.flow, event.accepted_time)
+
+    def _seat(self, event: Scheduled) -> SpanUpdate:
+        live = self._live.get(event.request_id)
+        if live is None:
+            return _NOTHING
+        self._end_wait(live, event.time)
+        self._num_seated += 1
+        live.busy_before = self._busy_seconds
+        live.left_out_seconds = 0.0
+        span = live.span
+        if span.first_scheduled_time is None:
+            span.first_scheduled_time = event.time
+            span.num_cached_tokens = event.cached_tokens
+            return SpanUpdate(admitted=span)
+        # What the prefix cache still had need not be computed again.
+        recomputed = max(0, live.lost_tokens - event.cached_tokens)
+        span.num_recomputed_tokens += recomputed
+        self.num_recomputed_tokens += recomputed
+        return _NOTHING
+
+    def _end_wait(self, live: _Live, time: float) -> None:
+        span = live.span
+        by_reason = self.waits.leave(span.request_id, time)
+        if live.preempted_time is None:
+            span.queue_by_reason = by_reason
+            return
+        span.preempted_times.append((live.preempted_time, time))
+        self.preempted_seconds += time - live.preempted_time
+        live.preempted_time = None
+        for reason, seconds in by_reason.items():
+            span.preempted_by_reason[reason] = span.preempted_by_reason.get(reason, 0.0) + seconds
+
+    def _unseat(self, event: Preempted) -> None:
+        live = self._live.get(event.request_id)
+        if live is None:
+            return
+        live.compute_seconds = live.computed(self._busy_seconds)
+        live.busy_before = None
+        live.preempted_time = event.time
+        live.lost_tokens = event.lost_tokens
+        live.span.num_preemptions += 1
+        live.span.num_lost_tokens += event.lost_tokens
+        self._num_seated -= 1
+        self.waits.join(event.request_id, live.span.flow, event.time)
+
+    def _finish(self, event: Finished) -> SpanUpdate:
+        live = self._live.pop(event.request_id, None)
+        if live is None:
+            self._tokens.forget(event.request_id)
+            return _NOTHING
+        span = live.span
+        if live.busy_before is None:
+            self._end_wait(live, event.time)
+        else:
+            self._num_seated -= 1
+        span.finish_time = event.time
+        span.finish_reason = event.reason
+        span.num_output_tokens = event.num_output_tokens
+        by_own_token = event.reason in (FinishReason.STOP, FinishReason.LENGTH)
+        if by_own_token and event.step > self._last_step:
+            self._ended_in_step.append(span)
+            self._live[event.request_id] = live  # until the record of this step
+            return _NOTHING
+        self._take_times(span)
+        return SpanUpdate(finished=(span,))
+
+    def _take_times(self, span: RequestSpan) -> None:
+        span.token_times = self._tokens.times(span.request_id)
+        self._tokens.forget(span.request_id)
+
+    def _end_step(self, record: StepRecord) -> SpanUpdate:
+        seconds = record.end - record.start
+        self._busy_seconds += seconds
+        self._last_step = record.step
+        self.waits.decide(record.start, record.doors)
+        for request_id, reason in record.left_out:
+            live = self._live.get(request_id)
+            if live is not None:
+                live.left_out_seconds += seconds
+                stalled = live.span.stalled_by_reason
+                stalled[reason.value] = stalled.get(reason.value, 0.0) + seconds
+        gaps = self._tokens.give(record.emitted, record.end)
+        first_tokens, finished = self._settle_first_tokens(), tuple(self._ended_in_step)
+        for span in finished:
+            del self._live[span.request_id]
+            self._take_times(span)
+        self._ended_in_step.clear()
+        return SpanUpdate(first_tokens=first_tokens, finished=finished, token_gaps=gaps)
+
+    def _settle_first_tokens(self) -> tuple[RequestSpan, ...]:
+        spans = []
+        for live in self._new_first_tokens:
+            span = live.span
+            prefill = span.prefill_seconds
+            assert prefill is not None
+            computed = min(prefill, live.computed(self._busy_seconds))
+            span.ttft_parts = TtftParts(
+                intake=span.accepted_time - span.arrival_time,
+                queue=span.queue_by_reason,
+                prefill=computed,
+                interleaved=prefill - computed,
+                preempted=span.preempted_seconds(until=span.first_token_time or 0.0),
+            )
+            spans.append(span)
+        self._new_first_tokens.clear()
+        return tuple(spans)
+
+
+def spans_of(events: Iterable[Event]) -> Iterator[RequestSpan]:
+    """Every request of a log: the finished in order of finishing, then the unfinished."""
+    fold = SpanFold()
+    for event in events:
+        yield from fold.feed(event).finished
+    yield from fold.live()

@@ -1,0 +1,100 @@
+"""What Prometheus sees: the table of metrics_table.py, folded over the events.
+
+The live server feeds each step's events; feeding the same events from a log gives the same numbers, to the last bit.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from evenflow.core.events import Event, Preempted, Rejected, StepRecord
+from evenflow.observe.fold import SpanFold
+from evenflow.observe.metric import EngineView, Metric
+from evenflow.observe.metrics_table import METRICS
+from evenflow.observe.series import Series
+
+LABEL_NAMES = ("model_name", "engine")
+
+FactT = TypeVar("FactT")
+
+
+class Metrics(Collector):
+    """One engine's metrics in a registry of their own. Feed and render from one thread."""
+
+    def __init__(self, model_name: str, engine: str = "0") -> None:
+        self._labels = (model_name, engine)
+        self._spans = SpanFold()
+        self._last_step: StepRecord | None = None
+        self._state = _series(METRICS.state)
+        self._step = _series(METRICS.step)
+        self._preempted = _series(METRICS.preempted)
+        self._rejected = _series(METRICS.rejected)
+        self._admitted = _series(METRICS.admitted)
+        self._first_token = _series(METRICS.first_token)
+        self._token_gap = _series(METRICS.token_gap)
+        self._finished = _series(METRICS.finished)
+        self._front = _series(METRICS.front)
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            update = self._spans.feed(event)
+            match event:
+                case StepRecord():
+                    self._last_step = event
+                    _add(self._step, event)
+                    for gap, count in update.token_gaps:
+                        for series in self._token_gap:
+                            series.add(gap, count)
+                    for span in update.first_tokens:
+                        _add(self._first_token, span)
+                case Preempted():
+                    _add(self._preempted, event)
+                case Rejected():
+                    _add(self._rejected, event)
+                case _:
+                    pass
+            if update.admitted is not None:
+                _add(self._admitted, update.admitted)
+            for span in update.finished:
+                _add(self._finished, span)
+
+    def observe_params_n(self, n: int) -> None:
+        """A request for `n` completions came in; only the front knows that they belong together."""
+        _add(self._front, n)
+
+    def render(self) -> tuple[bytes, str]:
+        """The exposition text and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    def collect(self) -> Iterator[Family]:
+        view = EngineView(self._spans, self._last_step)
+        for state in self._state:
+            state.put(view)
+        for group in (
+            self._state,
+            self._step,
+            self._preempted,
+            self._rejected,
+            self._admitted,
+            self._first_token,
+            self._token_gap,
+            self._finished,
+            self._front,
+        ):
+            for series in group:
+                yield series.family(LABEL_NAMES, self._labels)
+
+
+def _series(rows: tuple[Metric[FactT], ...]) -> tuple[Series[FactT], ...]:
+    return tuple(Series(row) for row in rows)
+
+
+def _add(group: tuple[Series[FactT], ...], fact: FactT) -> None:
+    for series in group:
+        series.add(fact)

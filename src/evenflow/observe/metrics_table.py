@@ -1,0 +1,283 @@
+"""Every Prometheus series that evenflow exports, as data; the registry and docs/reference/metrics.md are made from it.
+
+Series under `vllm:` keep the names, labels and buckets that dashboards made for vLLM expect. What evenflow adds is
+under `evenflow:`. A row says how one fact changes one series (`read`); facts come in the groups of `MetricTable`.
+"""
+
+from collections.abc import Callable
+
+from evenflow.core.events import StepRecord
+from evenflow.core.request import FinishReason
+from evenflow.observe.metric import (
+    LENGTH_BUCKETS,
+    PARAMS_N_BUCKETS,
+    REQUEST_BUCKETS,
+    SCHEDULE_BUCKETS,
+    STEP_BUCKETS,
+    STEP_TOKEN_BUCKETS,
+    TOKEN_BUCKETS,
+    TTFT_BUCKETS,
+    Kind,
+    Metric,
+    MetricTable,
+)
+from evenflow.observe.spans import RequestSpan
+from evenflow.observe.waits import WAIT_REASONS
+
+
+def _if_completed(read: Callable[[RequestSpan], float | None]) -> Callable[[RequestSpan], float | None]:
+    return lambda span: read(span) if span.completed else None
+
+
+def _left_out(record: StepRecord) -> dict[str, float] | None:
+    if not record.left_out:
+        return None
+    stalled: dict[str, float] = {}
+    for _, reason in record.left_out:
+        stalled[reason.value] = stalled.get(reason.value, 0.0) + record.end - record.start
+    return stalled
+
+
+def _ttft_parts(span: RequestSpan) -> dict[str, float] | None:
+    parts = span.ttft_parts
+    if parts is None:
+        return None
+    return {
+        "intake": parts.intake,
+        "queue": sum(parts.queue.values()),
+        "prefill": parts.prefill,
+        "interleaved": parts.interleaved,
+        "preempted": parts.preempted,
+    }
+
+
+_COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+METRICS = MetricTable(
+    state=(
+        Metric("vllm:num_requests_running", _GAUGE, "Requests that hold a seat.", lambda v: v.spans.num_running),
+        Metric("vllm:num_requests_waiting", _GAUGE, "Requests in the waiting queue.", lambda v: v.spans.num_waiting),
+        Metric(
+            "vllm:kv_cache_usage_perc",
+            _GAUGE,
+            "Share of KV blocks that running requests hold; 1 is full.",
+            lambda view: view.kv_usage,
+        ),
+        Metric(
+            "evenflow:token_budget",
+            _GAUGE,
+            "Most tokens that the last step might have fed.",
+            lambda view: view.last_step.token_budget if view.last_step is not None else 0,
+        ),
+        Metric(
+            "evenflow:wait_seconds_total",
+            _COUNTER,
+            "Seconds that requests waited in the queue, first time or after a preemption, by reason.",
+            lambda view: view.spans.waits.seconds,
+            label="reason",
+            label_values=WAIT_REASONS,
+        ),
+        Metric(
+            "evenflow:preempted_seconds_total",
+            _COUNTER,
+            "Seconds that requests spent back in the queue after a preemption; counted when the stay ends.",
+            lambda view: view.spans.preempted_seconds,
+        ),
+        Metric(
+            "evenflow:recomputed_tokens_total",
+            _COUNTER,
+            "Tokens computed again after a preemption (lost, and not found in the prefix cache).",
+            lambda view: view.spans.num_recomputed_tokens,
+        ),
+    ),
+    step=(
+        Metric(
+            "vllm:iteration_tokens_total",
+            _HISTOGRAM,
+            "Tokens fed in one step.",
+            lambda record: record.prefill_tokens + record.decode_tokens,
+            STEP_TOKEN_BUCKETS,
+        ),
+        Metric(
+            "vllm:generation_tokens_total",
+            _COUNTER,
+            "Tokens that requests were given.",
+            lambda record: len(record.emitted),
+        ),
+        Metric(
+            "evenflow:step_tokens",
+            _HISTOGRAM,
+            "Tokens fed in one step, prefill and decode apart.",
+            lambda record: {"prefill": record.prefill_tokens, "decode": record.decode_tokens},
+            (0.0, *STEP_TOKEN_BUCKETS),
+            label="kind",
+            label_values=("prefill", "decode"),
+        ),
+        Metric(
+            "evenflow:step_seconds",
+            _HISTOGRAM,
+            "Length of one step.",
+            lambda record: record.end - record.start,
+            STEP_BUCKETS,
+        ),
+        Metric(
+            "evenflow:schedule_seconds",
+            _HISTOGRAM,
+            "Time to decide one step.",
+            lambda record: record.schedule_seconds,
+            SCHEDULE_BUCKETS,
+        ),
+        Metric(
+            "evenflow:stalled_seconds_total",
+            _COUNTER,
+            "Seconds of steps that left running requests out, by reason, summed over those requests.",
+            _left_out,
+            label="reason",
+            label_values=("budget",),
+        ),
+    ),
+    preempted=(
+        Metric("vllm:num_preemptions_total", _COUNTER, "Running requests sent back to the queue.", lambda event: 1),
+        Metric(
+            "evenflow:preempted_tokens_total",
+            _COUNTER,
+            "Computed tokens that preemptions threw away.",
+            lambda event: event.lost_tokens,
+        ),
+    ),
+    rejected=(Metric("evenflow:requests_rejected_total", _COUNTER, "Requests the engine refused.", lambda event: 1),),
+    admitted=(
+        Metric(
+            "vllm:prefix_cache_queries_total",
+            _COUNTER,
+            "Prompt tokens looked up in the prefix cache.",
+            lambda span: span.num_prompt_tokens,
+        ),
+        Metric(
+            "vllm:prefix_cache_hits_total",
+            _COUNTER,
+            "Prompt tokens found in the prefix cache.",
+            lambda span: span.num_cached_tokens,
+        ),
+    ),
+    first_token=(
+        Metric(
+            "vllm:time_to_first_token_seconds",
+            _HISTOGRAM,
+            "Arrival to first token, of every request that got one.",
+            lambda span: span.ttft_seconds,
+            TTFT_BUCKETS,
+        ),
+        Metric(
+            "vllm:prompt_tokens_total",
+            _COUNTER,
+            "Prompt tokens of requests whose prefill is done, cached ones included.",
+            lambda span: span.num_prompt_tokens,
+        ),
+        Metric(
+            "evenflow:ttft_part_seconds_total",
+            _COUNTER,
+            "Time to first token by what it was spent on; the parts sum to vllm:time_to_first_token_seconds_sum.",
+            _ttft_parts,
+            label="part",
+            label_values=("intake", "queue", "prefill", "interleaved", "preempted"),
+        ),
+    ),
+    token_gap=(
+        Metric(
+            "vllm:inter_token_latency_seconds",
+            _HISTOGRAM,
+            "Gap between consecutive tokens of one request, one sample per token.",
+            lambda seconds: seconds,
+            TOKEN_BUCKETS,
+        ),
+    ),
+    finished=(
+        Metric(
+            "vllm:request_success_total",
+            _COUNTER,
+            "Requests that ended, by reason.",
+            lambda span: {span.finish_reason.value: 1} if span.finish_reason is not None else None,
+            label="finished_reason",
+            label_values=tuple(reason.value for reason in FinishReason),
+        ),
+        Metric(
+            "vllm:e2e_request_latency_seconds",
+            _HISTOGRAM,
+            "Arrival to finish, of completed requests.",
+            _if_completed(lambda span: span.e2e_seconds),
+            REQUEST_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_queue_time_seconds",
+            _HISTOGRAM,
+            "Wait for the first seat, of every request that ended; for one that never got a seat, until its end.",
+            lambda span: span.queue_seconds,
+            REQUEST_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_prefill_time_seconds",
+            _HISTOGRAM,
+            "First seat to first token without time back in the queue, of completed requests.",
+            _if_completed(lambda span: span.prefill_seconds),
+            REQUEST_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_decode_time_seconds",
+            _HISTOGRAM,
+            "First token to last token without time back in the queue, of completed requests.",
+            _if_completed(lambda span: span.decode_seconds),
+            REQUEST_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_inference_time_seconds",
+            _HISTOGRAM,
+            "First seat to last token without time back in the queue, of completed requests.",
+            _if_completed(lambda span: span.inference_seconds),
+            REQUEST_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_time_per_output_token_seconds",
+            _HISTOGRAM,
+            "Mean gap between tokens, of completed requests; those of fewer than two tokens have none.",
+            _if_completed(lambda span: span.tpot_seconds),
+            TOKEN_BUCKETS,
+        ),
+        Metric(
+            "evenflow:requests_without_tpot_total",
+            _COUNTER,
+            "Completed requests of fewer than two tokens.",
+            lambda span: 1 if span.completed and span.tpot_seconds is None else None,
+        ),
+        Metric(
+            "vllm:request_prompt_tokens",
+            _HISTOGRAM,
+            "Prompt tokens of completed requests.",
+            _if_completed(lambda span: span.num_prompt_tokens),
+            LENGTH_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_generation_tokens",
+            _HISTOGRAM,
+            "Output tokens of completed requests.",
+            _if_completed(lambda span: span.num_output_tokens),
+            LENGTH_BUCKETS,
+        ),
+        Metric(
+            "vllm:request_params_max_tokens",
+            _HISTOGRAM,
+            "max_tokens of every request that ended.",
+            lambda span: span.max_tokens,
+            LENGTH_BUCKETS,
+        ),
+    ),
+    front=(
+        Metric(
+            "vllm:request_params_n",
+            _HISTOGRAM,
+            "Completions asked for at once (n); the front counts a request once, the engine runs n.",
+            lambda n: n,
+            PARAMS_N_BUCKETS,
+        ),
+    ),
+)

@@ -1,0 +1,126 @@
+"""The HTTP application: routes, middleware and error answers put together around one engine.
+
+`extra_routes` is where other parts add their endpoints; they are behind the API key like everything else.
+"""
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from evenflow.core.errors import EvenflowError, InvalidRequest
+from evenflow.engine.api import Engine
+from evenflow.server.body import BodyReader
+from evenflow.server.encoding import Lanes, Tokenizer
+from evenflow.server.errors import Disconnected, MethodNotAllowed, NotFound, error_response
+from evenflow.server.front import Front
+from evenflow.server.jobs import LiveJobs
+from evenflow.server.limits import ServerLimits
+from evenflow.server.middleware import ApiKey, RequestIds
+from evenflow.server.prompts import Prompter
+from evenflow.server.routes import Routes
+
+# What nginx logs for a client that hung up; it reaches nobody.
+CLIENT_CLOSED_REQUEST = 499
+
+
+def unix_time() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def random_id() -> str:
+    return uuid.uuid4().hex
+
+
+def no_metrics() -> bytes:
+    return b""
+
+
+def create_app(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    *,
+    served_model_name: str,
+    limits: ServerLimits | None = None,
+    api_key: str | None = None,
+    render_metrics: Callable[[], bytes] = no_metrics,
+    max_chars_per_token: int | None = None,
+    extra_routes: Sequence[BaseRoute] = (),
+    now: Callable[[], float] = time.monotonic,
+    new_id: Callable[[], str] = random_id,
+) -> Starlette:
+    """The engine may still be starting: until it is ready, generation answers 503.
+
+    `max_chars_per_token` is the most characters of input that one token can stand for, if the tokenizer has such a
+    bound (no normalizer, no special token that swallows spaces); it refuses hopelessly long prompts untokenised.
+    """
+    limits = limits or ServerLimits()
+    lanes = Lanes()
+    front = Front(
+        engine=engine,
+        tokenizer=tokenizer,
+        served_model_name=served_model_name,
+        limits=limits,
+        prompter=Prompter(tokenizer, lanes, limits, max_chars_per_token),
+        bodies=BodyReader(limits),
+        live=LiveJobs(),
+        now=now,
+        unix_time=unix_time,
+        started=int(unix_time()),
+        render_metrics=render_metrics,
+        version=version("evenflow"),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        lanes.close()
+
+    middleware = [Middleware(RequestIds, new_id=new_id)]
+    if api_key is not None:
+        middleware.append(Middleware(ApiKey, api_key=api_key))
+    app = Starlette(
+        routes=[*Routes(front).table(), *extra_routes],
+        middleware=middleware,
+        exception_handlers={
+            EvenflowError: answer_error,
+            HTTPException: answer_http_exception,
+            Disconnected: answer_nobody,
+            Exception: answer_error,
+        },
+        lifespan=lifespan,
+    )
+    # A redirect would turn a client's POST into a GET; a wrong path is a 404.
+    app.router.redirect_slashes = False
+    return app
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    return error_response(error)
+
+
+async def answer_nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=CLIENT_CLOSED_REQUEST)
+
+
+async def answer_http_exception(request: Request, error: Exception) -> Response:
+    """The router's own errors, in our shape."""
+    assert isinstance(error, HTTPException)
+    path, method = request.url.path, request.method
+    match error.status_code:
+        case 404:
+            return error_response(NotFound(f"There is nothing at {path[:128]}"))
+        case 405:
+            said = MethodNotAllowed(f"{path[:128]} does not take {method[:16]}")
+            return error_response(said, extra_headers=error.headers)
+        case _:
+            return error_response(InvalidRequest(str(error.detail)))

@@ -1,0 +1,55 @@
+"""What every endpoint needs, in one value, made once by `create_app`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from evenflow.core.errors import EngineUnavailable
+from evenflow.engine.api import Engine, EngineFacts, EngineState
+from evenflow.server.body import BodyReader
+from evenflow.server.encoding import Tokenizer
+from evenflow.server.errors import UnknownModel
+from evenflow.server.jobs import Call, LiveJobs
+from evenflow.server.limits import ServerLimits
+from evenflow.server.prompts import Prompter
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """`started` is the Unix time when it was made; `now` is the monotonic clock of the event log."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    served_model_name: str
+    limits: ServerLimits
+    prompter: Prompter
+    bodies: BodyReader
+    live: LiveJobs
+    now: Callable[[], float]
+    unix_time: Callable[[], float]
+    started: int
+    render_metrics: Callable[[], bytes]
+    version: str
+
+    def facts(self) -> EngineFacts:
+        """Raises EngineUnavailable unless the engine takes requests."""
+        engine = self.engine
+        match engine.state:
+            case EngineState.READY:
+                return engine.facts
+            case EngineState.STARTING:
+                raise EngineUnavailable("The model is still loading; try again soon")
+            case EngineState.DRAINING:
+                raise EngineUnavailable("The server is shutting down; send this to another one")
+            case EngineState.DEAD:
+                raise EngineUnavailable(f"The engine is dead: {engine.death_reason or 'it did not say why'}")
+
+    def check_model(self, model: str | None) -> None:
+        """No name means the only model there is."""
+        if model is not None and model != self.served_model_name:
+            raise UnknownModel(
+                f"The model {model[:128]!r} is not served here; use {self.served_model_name!r}", param="model"
+            )
+
+    def call(self, request_id: str) -> Call:
+        """To be made when the body is complete."""
+        return Call(request_id=request_id, created=int(self.unix_time()), arrival_time=self.now())

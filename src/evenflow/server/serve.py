@@ -1,0 +1,219 @@
+"""The server's life: bind, load, serve, drain, end.
+
+    bind     before the model loads, so that a taken port is known at once
+    load     the port answers meanwhile: /health is alive, /ready says no, the rest is 503
+    serve
+    drain    at the first SIGTERM or SIGINT: new requests get 503, running ones may finish within the shutdown timeout;
+             what is left then is aborted, and its stream ends with an error event
+    end      exit status 0
+
+A second signal ends everything at once, with the exit status that the signal would have given.
+"""
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NoReturn
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from evenflow.core.errors import ConfigError
+from evenflow.engine.api import Engine
+from evenflow.server.http_protocol import BoundedHttp
+
+# After the engine has given its last token: how long a slow reader may take for what is on its way.
+LAST_BYTES_SECONDS = 5
+
+# Longer than the idle time after which HTTP clients drop a pooled connection, so that it is they who close it: a
+# server that closes first may do so while the next request is on its way.
+KEEP_ALIVE_SECONDS = 75
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Port 0 takes any free port."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    shutdown_timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port must be between 0 and 65535, not {self.port}")
+        if not self.shutdown_timeout_seconds >= 0:
+            raise ConfigError(f"shutdown-timeout must be 0 or more seconds, not {self.shutdown_timeout_seconds}")
+
+
+def check_binding(host: str, api_key: str | None, allow_unauthenticated: bool) -> None:
+    """Raises ConfigError where other machines could reach the server without a key and nobody said that they may."""
+    if api_key is not None and not api_key.strip():
+        raise ConfigError("The API key is empty; give a key, or none at all")
+    if api_key is None and not allow_unauthenticated and not is_loopback(host):
+        raise ConfigError(
+            f"{host or 'the empty host'} can be reached from other machines: set an API key, bind to 127.0.0.1, or "
+            "allow unauthenticated use explicitly"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Shutdown:
+    """What the operator wants: first to end in good order, then to end."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.forced = asyncio.Event()
+        self.signal_number: int = signal.SIGTERM
+
+    def ask(self, signal_number: int = signal.SIGTERM) -> None:
+        self.signal_number = signal_number
+        (self.forced if self.asked.is_set() else self.asked).set()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are ours (Shutdown): uvicorn would stop listening at the first."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().startup(sockets)
+        finally:
+            self.up.set()
+
+    def hang_up(self) -> None:
+        self.should_exit = self.force_exit = True
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def run(engine: Engine, app: ASGIApp, settings: ServeSettings, announce: Callable[[str], None]) -> int:
+    """Serve until a signal; returns the exit status. `announce` is given the URL once requests are taken.
+
+    Raises ConfigError if the address cannot be bound, and what `engine.start` raises.
+    """
+    with bind(settings) as listener:
+        config = uvicorn_config(app)
+
+        async def main() -> int:
+            shutdown = Shutdown()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, shutdown.ask, number)
+            status = await serve(engine, config, listener, settings, announce, shutdown)
+            if shutdown.forced.is_set():
+                leave_now(status)
+            return status
+
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            return runner.run(main())
+
+
+def leave_now(status: int) -> NoReturn:
+    """Without waiting for threads: one that tokenises megabytes cannot be interrupted."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def bind(settings: ServeSettings) -> socket.socket:
+    host, port = settings.host, settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ConfigError(f"Cannot listen on {host} port {port}: {error.strerror or error}") from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=BoundedHttp,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=LAST_BYTES_SECONDS,
+    )
+
+
+async def serve(
+    engine: Engine,
+    config: uvicorn.Config,
+    listener: socket.socket,
+    settings: ServeSettings,
+    announce: Callable[[str], None],
+    shutdown: Shutdown,
+) -> int:
+    """The life of the server on a running loop; returns the exit status."""
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    # Without a server there is nothing to wait for; what ended it is raised at the end.
+    serving.add_done_callback(lambda _: shutdown.asked.set())
+    try:
+        await server.up.wait()
+        if await done_before(engine.start(), shutdown.asked):
+            announce(url_of(listener))
+            await shutdown.asked.wait()
+            if not await done_before(engine.drain(settings.shutdown_timeout_seconds), shutdown.forced):
+                return 128 + shutdown.signal_number
+        server.should_exit = True
+        in_order = await done_before(asyncio.shield(serving), shutdown.forced)
+        return 0 if in_order else 128 + shutdown.signal_number
+    finally:
+        server.hang_up()
+        await engine.stop()
+        await serving
+
+
+async def done_before(work: Awaitable[object], event: asyncio.Event) -> bool:
+    """Whether `work` was done before `event` was set; if it was not, it is cancelled. Raises what `work` raises."""
+    task = asyncio.ensure_future(work)
+    waiter = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((task, waiter), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            return False
+        await task
+        return True
+    finally:
+        for unfinished in (task, waiter):
+            unfinished.cancel()
+        await asyncio.gather(task, waiter, return_exceptions=True)

@@ -1,0 +1,56 @@
+"""Which of the scheduler's behaviours a run showed, and how often: for tests that must not pass without their subject."""
+
+from collections import Counter
+
+from world import World
+
+from evenflow.core.events import Preempted, Scheduled
+from evenflow.core.plan import WaitReason
+from evenflow.core.policy import OneFlow
+from evenflow.core.request import FinishReason, RequestId
+
+
+def shown_by(world: World) -> Counter[str]:
+    shown: Counter[str] = Counter()
+    _count_memory(world, shown)
+    _count_steps(world, shown)
+    _count_ends(world, shown)
+    return shown
+
+
+def _count_memory(world: World, shown: Counter[str]) -> None:
+    newcomers = {plan.step: {entry.request.id for entry in plan.entered} for plan in world.plans}
+    for preempted in world.of(Preempted):
+        shown["displaced" if preempted.for_request in newcomers[preempted.step] else "preempted for memory"] += 1
+        shown["preempted itself"] += preempted.for_request == preempted.request_id
+    for scheduled in world.of(Scheduled):
+        if scheduled.cached_tokens:
+            shown["hit on resume" if scheduled.resumed else "hit on arrival"] += 1
+        prompt = world.requests[scheduled.request_id].prompt_token_ids
+        shown["hit up to the last token"] += scheduled.cached_tokens == len(prompt) - 1 > 0
+        shown["hit on an answer"] += scheduled.cached_tokens > len(prompt)
+
+
+def _count_steps(world: World, shown: Counter[str]) -> None:
+    multi_flow = not isinstance(world.policy.fairness, OneFlow)
+    for plan in world.plans:
+        shown["chunk ended inside a block"] += any(
+            not c.samples and (c.start + len(c.token_ids)) % world.block_size for c in plan.chunks
+        )
+        shown["prefill beside decode"] += plan.num_prefill_tokens > 0 and plan.num_decode_tokens > 0
+        shown["left out while running"] += len(plan.left_out)
+        for door in plan.doors:
+            shown[f"door: {door.reason.value}"] += 1
+        shown["came in beside a shut door"] += multi_flow and bool(plan.doors) and bool(plan.entered)
+        shown["door: kv, with a watermark"] += world.watermark > 0 and any(d.reason is WaitReason.KV for d in plan.doors)
+
+
+def _count_ends(world: World, shown: Counter[str]) -> None:
+    ran = {scheduled.request_id for scheduled in world.of(Scheduled)}
+    evicted: set[RequestId] = {preempted.request_id for preempted in world.of(Preempted)}
+    for request_id, reason in world.reasons.items():
+        shown[f"ended by {reason.value}"] += 1
+        aborted = reason is FinishReason.ABORT
+        shown["aborted before it ran"] += aborted and request_id not in ran
+        shown["aborted in flight"] += aborted and request_id in world.dropped_tokens
+        shown["stopped after preemption"] += reason is FinishReason.STOP and RequestId(request_id) in evicted

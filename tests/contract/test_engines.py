@@ -1,0 +1,546 @@
+"""What every engine promises, whether it lives in a process or in a thread (and on whichever event loop)."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import uvloop
+from contract import scripted_engine
+from contract.scripted_engine import BROKEN, EOS, HANGS, RAISES, UNLOADABLE
+from evenflow.core.errors import ContextOverflow, DuplicateRequest, EngineUnavailable, InvalidRequest, ModelError
+from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, StepRecord
+from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
+from evenflow.engine.api import Delta, EngineState, TextOptions
+from evenflow.engine.child import ProcessLink
+from evenflow.engine.client import EngineClient, Link
+from evenflow.engine.config import EngineConfig
+from evenflow.engine.stream import merge
+from evenflow.engine.thread import ThreadLink
+
+TIMEOUT_SECONDS = 60.0
+FOREVER = 100_000
+PROCESS_COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
+
+
+class ByteTokenizer:
+    def token_bytes(self, token_id: int, /) -> bytes:
+        return b"" if token_id == EOS else bytes([token_id])
+
+    def is_special(self, token_id: int, /) -> bool:
+        return token_id == EOS
+
+    def decode(self, token_ids: Sequence[int], /, *, skip_special_tokens: bool = True) -> str:
+        return b"".join(map(self.token_bytes, token_ids)).decode(errors="replace")
+
+
+def process_link(config: EngineConfig) -> Link:
+    return ProcessLink(config, command=PROCESS_COMMAND)
+
+
+def thread_link(config: EngineConfig) -> Link:
+    return ThreadLink(config, build=scripted_engine.build)
+
+
+@dataclass
+class World:
+    """One engine under test, and the events it has sent."""
+
+    engine: EngineClient
+    link: Link
+    events: list[Event] = field(default_factory=list)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hear(self, events: Sequence[Event]) -> None:
+        self.events.extend(events)
+        self._news.set()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Returns once the events heard so far make `condition` true."""
+        while not condition():
+            await self._news.wait()
+            self._news.clear()
+
+    def finished(self, request_id: str) -> Finished | None:
+        return next((e for e in self.events if isinstance(e, Finished) and e.request_id == request_id), None)
+
+
+Scenario = Callable[[World], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    make_link: Callable[[EngineConfig], Link]
+    loop_factory: Callable[[], asyncio.AbstractEventLoop]
+
+    def play(self, scenario: Scenario, config: EngineConfig | None = None) -> None:
+        """Run the scenario against a started engine, and stop it whatever happens."""
+
+        async def bounded() -> None:
+            async with asyncio.timeout(TIMEOUT_SECONDS), self.world(config or EngineConfig(block_size=256, paranoid=True)) as world:
+                await world.engine.start()
+                await scenario(world)
+
+        with asyncio.Runner(loop_factory=self.loop_factory) as runner:
+            runner.run(bounded())
+
+    @asynccontextmanager
+    async def world(self, config: EngineConfig) -> AsyncIterator[World]:
+        link = self.make_link(config)
+        world = World(EngineClient(link, ByteTokenizer()), link)
+        world.engine.subscribe(world.hear)
+        try:
+            yield world
+        finally:
+            await world.engine.stop()
+
+
+KINDS = {
+    "process": Kind(process_link, asyncio.new_event_loop),
+    "process-uvloop": Kind(process_link, uvloop.new_event_loop),
+    "thread": Kind(thread_link, asyncio.new_event_loop),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[str(request.param)]
+
+
+@pytest.fixture(params=["process", "process-uvloop"])
+def process_kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[str(request.param)]
+
+
+def ask(
+    prompt: str,
+    request_id: str = "r",
+    *,
+    max_tokens: int = FOREVER,
+    stop_token_ids: tuple[int, ...] = (),
+    end: bool = False,
+) -> Request:
+    return Request(
+        RequestId(request_id),
+        (*prompt.encode(), *([EOS] if end else [])),
+        SamplingParams(max_tokens=max_tokens, stop_token_ids=stop_token_ids),
+        arrival_time=0.0,
+        eos_token_ids=(EOS,),
+    )
+
+
+async def read(engine: EngineClient, request: Request, options: TextOptions | None = None) -> Delta:
+    return merge([delta async for delta in engine.generate(request, options or TextOptions())])
+
+
+# ---- streams -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_gives_every_token_once_and_ends_with_the_reason(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        whole = await read(world.engine, ask("abc", max_tokens=7))
+        assert whole.text == "abcabca"
+        assert bytes(whole.token_ids) == b"abcabca"
+        assert [entry.token_id for entry in whole.logprobs] == list(b"abcabca")
+        assert (whole.finish_reason, whole.stop_reason) == (FinishReason.LENGTH, None)
+
+    kind.play(scenario)
+
+
+def test_an_end_of_sequence_token_stops_without_a_reason_and_a_stop_token_with_its_id(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        by_eos = await read(world.engine, ask("ab", end=True))
+        assert (by_eos.text, by_eos.token_ids, by_eos.stop_reason) == ("ab", (*b"ab", EOS), None)
+        by_token = await read(world.engine, ask("ab", stop_token_ids=(ord("b"),)))
+        assert (by_token.text, by_token.token_ids, by_token.stop_reason) == ("a", tuple(b"ab"), ord("b"))
+        assert by_eos.finish_reason is by_token.finish_reason is FinishReason.STOP
+
+    kind.play(scenario)
+
+
+def test_streams_of_many_requests_do_not_mix(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        prompts = [f"<{n}>" * (1 + n % 5) for n in range(100)]
+        requests = [ask(prompt, f"r{n}", max_tokens=3 * len(prompt) + n) for n, prompt in enumerate(prompts)]
+        wholes = await asyncio.gather(*(read(world.engine, request) for request in requests))
+        for n, (prompt, whole) in enumerate(zip(prompts, wholes, strict=True)):
+            assert whole.text == (prompt * (4 + n))[: 3 * len(prompt) + n]
+        assert any(isinstance(e, StepRecord) and e.running > 1 for e in world.events)
+
+    kind.play(scenario)
+
+
+def test_a_stop_string_ends_the_stream_and_frees_the_request(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        whole = await read(world.engine, ask("hello, world"), TextOptions(stop=("zzz", "dhe")))
+        assert whole.text == "hello, worl"
+        assert (whole.finish_reason, whole.stop_reason) == (FinishReason.STOP, "dhe")
+        assert bytes(whole.token_ids) == b"hello, worldhe"
+        await world.until(lambda: world.finished("r"))
+        finished = world.finished("r")
+        assert finished is not None
+        assert finished.reason is FinishReason.STOP
+
+    kind.play(scenario)
+
+
+def test_a_stop_string_frees_the_request_although_nobody_reads(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("hello"), TextOptions(stop=("hellohello",)))) as deltas:
+            first = await anext(deltas)
+            await world.until(lambda: world.finished("r"))
+            rest = [delta async for delta in deltas]
+        assert len(rest) == 1, "what gathered while nobody read comes as one delta"
+        assert merge([first, *rest]).text == ""
+
+    kind.play(scenario)
+
+
+def test_a_stream_that_nobody_reads_holds_up_nobody(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("unread", "u", max_tokens=500), TextOptions())) as unread:
+            first = await anext(unread)
+            assert (await read(world.engine, ask("read", max_tokens=1000))).text == "read" * 250
+            rest = [delta async for delta in unread]
+        assert len(rest) == 1
+        assert merge([first, *rest]).text == ("unread" * 100)[:500]
+
+    kind.play(scenario)
+
+
+def test_a_whole_completion_can_be_asked_for_at_once(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        whole = await world.engine.complete(ask("abc", max_tokens=7), TextOptions())
+        assert (whole.text, bytes(whole.token_ids), len(whole.logprobs)) == ("abcabca", b"abcabca", 7)
+
+    kind.play(scenario)
+
+
+def test_events_arrive_in_order_from_the_first_one_on(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        await read(world.engine, ask("abc", max_tokens=20))
+        await world.until(lambda: world.finished("r"))
+        assert isinstance(world.events[0], ConfigChanged)
+        assert isinstance(world.events[1], Arrived)
+        steps = [event.step for event in world.events if isinstance(event, StepRecord)]
+        assert steps == list(range(1, 21))
+
+    kind.play(scenario)
+
+
+def test_a_sink_that_raises_harms_no_stream(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+
+        def broken(events: Sequence[Event]) -> None:
+            raise LookupError("sink")
+
+        world.engine.subscribe(broken)
+        assert (await read(world.engine, ask("abc", max_tokens=6))).text == "abcabc"
+        await world.until(lambda: world.finished("r"))
+        assert any(isinstance(error, LookupError) for error in reported)
+
+    kind.play(scenario)
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_request_raises_what_the_core_said_and_the_next_one_works(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(ContextOverflow, match="max_tokens") as overflow:
+            await read(world.engine, ask("abc", max_tokens=1 << 22))
+        assert overflow.value.param == "max_tokens"
+        assert (await read(world.engine, ask("abc", max_tokens=3))).text == "abc"
+
+    kind.play(scenario)
+
+
+def test_a_live_id_is_taken_and_free_again_afterwards(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("abc"), TextOptions())) as first:
+            await anext(first)
+            with pytest.raises(DuplicateRequest, match="'r'"):
+                await read(world.engine, ask("xyz", max_tokens=3))
+            assert (await anext(first)).text
+        await world.until(lambda: world.finished("r"))
+        assert (await read(world.engine, ask("xyz", max_tokens=3))).text == "xyz"
+
+    kind.play(scenario)
+
+
+@pytest.mark.parametrize("priority", [1 << 64, -(1 << 64)])
+def test_a_number_too_large_for_the_wire_is_refused_here(process_kind: Kind, priority: int) -> None:
+    async def scenario(world: World) -> None:
+        request = Request(RequestId("r"), (1,), SamplingParams(), arrival_time=0.0, priority=priority)
+        with pytest.raises(InvalidRequest):
+            await read(world.engine, request)
+        assert (await read(world.engine, ask("abc", max_tokens=3))).text == "abc"
+
+    process_kind.play(scenario)
+
+
+def test_stop_strings_that_cannot_be_served_are_refused_here(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(InvalidRequest, match="empty"):
+            await read(world.engine, ask("abc"), TextOptions(stop=("",)))
+        assert (await read(world.engine, ask("abc", max_tokens=3))).text == "abc"
+
+    kind.play(scenario)
+
+
+# ---- leaving early -----------------------------------------------------------------------------------------------------
+
+
+async def finish_of(world: World, request_id: str) -> Finished:
+    await world.until(lambda: world.finished(request_id))
+    finished = world.finished(request_id)
+    assert finished is not None
+    return finished
+
+
+@pytest.mark.parametrize("num_deltas", [1, 2, 10])
+def test_leaving_a_stream_early_frees_the_request(kind: Kind, num_deltas: int) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("abc"), TextOptions())) as deltas:
+            for _ in range(num_deltas):
+                await anext(deltas)
+        assert (await finish_of(world, "r")).reason is FinishReason.ABORT
+
+    kind.play(scenario)
+
+
+def test_an_iterator_that_is_dropped_frees_the_request(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async for _ in world.engine.generate(ask("abc"), TextOptions()):
+            break
+        assert (await finish_of(world, "r")).reason is FinishReason.ABORT
+
+    kind.play(scenario)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancelled_reader_frees_the_request_at_whatever_moment(kind: Kind, turns: int) -> None:
+    """Cancelled after `turns` turns of the event loop: before the first turn, while queued, or while tokens come."""
+
+    async def scenario(world: World) -> None:
+        reader = asyncio.create_task(read(world.engine, ask("abc")))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        if turns:
+            assert (await finish_of(world, "r")).reason is FinishReason.ABORT
+        assert (await read(world.engine, ask("xyz", "next", max_tokens=3))).text == "xyz"
+
+    kind.play(scenario)
+
+
+def test_a_request_that_still_waits_for_its_turn_can_be_left(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("first", "first"), TextOptions())) as first:
+            await anext(first)
+            waiting = asyncio.create_task(read(world.engine, ask("second", "second")))
+            arrived = lambda e: isinstance(e, Arrived) and e.request_id == "second"  # noqa: E731
+            await world.until(lambda: any(map(arrived, world.events)))
+            waiting.cancel()
+            finished = await finish_of(world, "second")
+            assert (finished.reason, finished.num_computed_tokens) == (FinishReason.ABORT, 0)
+            assert (await anext(first)).text
+
+    kind.play(scenario, EngineConfig(max_num_seqs=1, block_size=256, paranoid=True))
+
+
+# ---- the end -----------------------------------------------------------------------------------------------------------
+
+
+def test_draining_lets_running_requests_finish_and_refuses_new_ones(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        running = asyncio.create_task(read(world.engine, ask("abc", max_tokens=300)))
+        await world.until(lambda: world.events and isinstance(world.events[-1], StepRecord))
+        drained = asyncio.create_task(world.engine.drain(TIMEOUT_SECONDS))
+        await asyncio.sleep(0)
+        assert world.engine.state is EngineState.DRAINING
+        with pytest.raises(EngineUnavailable, match="draining"):
+            await read(world.engine, ask("late", "late", max_tokens=1))
+        await drained
+        whole = await running
+        assert (whole.text, whole.finish_reason) == ("abc" * 100, FinishReason.LENGTH)
+
+    kind.play(scenario)
+
+
+def test_draining_aborts_what_is_left_after_the_timeout(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        running = asyncio.create_task(read(world.engine, ask("abc"), TextOptions(stop=("abcabcx",))))
+        await world.until(lambda: sum(isinstance(e, StepRecord) for e in world.events) > 10)
+        await world.engine.drain(0.0)
+        whole = await running
+        assert whole.finish_reason is FinishReason.ABORT
+        assert whole.text == ("abc" * FOREVER)[: len(whole.token_ids)], "held text is released"
+        assert (await finish_of(world, "r")).reason is FinishReason.ABORT
+
+    kind.play(scenario)
+
+
+def test_draining_an_idle_engine_returns_at_once(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        await world.engine.drain(TIMEOUT_SECONDS)
+        assert world.engine.state is EngineState.DRAINING
+
+    kind.play(scenario)
+
+
+def test_stopping_ends_open_streams_with_an_error(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("abc"), TextOptions())) as deltas:
+            await anext(deltas)
+            await world.engine.stop()
+            with pytest.raises(EngineUnavailable, match="stopped"):
+                [delta async for delta in deltas]
+        assert world.engine.state is EngineState.DEAD
+
+    kind.play(scenario)
+
+
+def test_a_stream_that_has_ended_is_still_read_to_its_end_after_a_stop(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("abc", max_tokens=9), TextOptions())) as deltas:
+            first = await anext(deltas)
+            await world.until(lambda: world.finished("r"))
+            await world.engine.stop()
+            assert merge([first, *[delta async for delta in deltas]]).text == "abcabcabc"
+
+    kind.play(scenario)
+
+
+def test_a_step_that_raises_ends_every_stream_and_says_why(kind: Kind, capfd: pytest.CaptureFixture[str]) -> None:
+    async def scenario(world: World) -> None:
+        others = [asyncio.create_task(read(world.engine, ask("abc", f"r{n}"))) for n in range(3)]
+        await world.until(lambda: any(isinstance(e, StepRecord) and e.running == 3 for e in world.events))
+        with pytest.raises(EngineUnavailable, match="RuntimeError: the script says so"):
+            await read(world.engine, ask(RAISES))
+        for other in others:
+            with pytest.raises(EngineUnavailable, match="the script says so"):
+                await other
+        assert world.engine.state is EngineState.DEAD
+        assert "RuntimeError: the script says so" in (world.engine.death_reason or "")
+        with pytest.raises(EngineUnavailable, match="the script says so"):
+            await read(world.engine, ask("abc", "later"))
+
+    kind.play(scenario)
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_a_model_that_does_not_load_is_told_in_its_own_words(kind: Kind) -> None:
+    async def scenario() -> None:
+        async with kind.world(EngineConfig(model=UNLOADABLE)) as world:
+            with pytest.raises(ModelError, match=f"^{UNLOADABLE}: no such model$"):
+                await world.engine.start()
+            assert world.engine.state is EngineState.DEAD
+
+    with asyncio.Runner(loop_factory=kind.loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+
+
+def test_a_crash_while_building_is_told(kind: Kind, capfd: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        async with kind.world(EngineConfig(model=BROKEN)) as world:
+            with pytest.raises(EngineUnavailable, match="ZeroDivisionError: broken on purpose"):
+                await world.engine.start()
+
+    with asyncio.Runner(loop_factory=kind.loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+    assert "Traceback" in capfd.readouterr().err
+
+
+# ---- a process may end in more ways ------------------------------------------------------------------------------------
+
+
+def test_a_killed_engine_is_noticed_and_every_stream_ends_with_an_error(process_kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        assert isinstance(world.link, ProcessLink)
+        readers = [asyncio.create_task(read(world.engine, ask("abc", f"r{n}"))) for n in range(5)]
+        await world.until(lambda: any(isinstance(e, StepRecord) and e.running == 5 for e in world.events))
+        os.kill(world.link.pid, signal.SIGKILL)
+        for reader in readers:
+            with pytest.raises(EngineUnavailable, match="SIGKILL"):
+                await reader
+        assert world.engine.state is EngineState.DEAD
+
+    process_kind.play(scenario)
+
+
+def test_an_idle_engine_that_is_killed_is_noticed(process_kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        assert isinstance(world.link, ProcessLink)
+        os.kill(world.link.pid, signal.SIGKILL)
+        while world.engine.state is not EngineState.DEAD:
+            await asyncio.sleep(0)
+        assert "SIGKILL" in (world.engine.death_reason or "")
+
+    process_kind.play(scenario)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_meant_for_the_front_do_not_end_the_engine(process_kind: Kind, number: signal.Signals) -> None:
+    async def scenario(world: World) -> None:
+        assert isinstance(world.link, ProcessLink)
+        os.kill(world.link.pid, number)
+        assert (await read(world.engine, ask("abc", max_tokens=6))).text == "abcabc"
+
+    process_kind.play(scenario)
+
+
+def test_an_engine_that_hangs_in_a_step_can_be_stopped(process_kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        assert isinstance(world.link, ProcessLink)
+        reader = asyncio.create_task(read(world.engine, ask(HANGS)))
+        await asyncio.sleep(0)
+        await world.engine.stop()
+        with pytest.raises(EngineUnavailable):
+            await reader
+        with pytest.raises(ProcessLookupError):
+            os.kill(world.link.pid, 0)
+
+    process_kind.play(scenario)
+
+
+def test_an_engine_that_does_not_answer_is_given_up(process_kind: Kind) -> None:
+    async def scenario() -> None:
+        link = ProcessLink(EngineConfig(), command=(sys.executable, "-c", "input()"), start_timeout_seconds=0.0)
+        engine = EngineClient(link, ByteTokenizer())
+        with pytest.raises(EngineUnavailable, match="no answer within 0 seconds"):
+            await engine.start()
+        assert engine.state is EngineState.DEAD
+
+    with asyncio.Runner(loop_factory=process_kind.loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+
+
+def test_a_program_that_is_no_engine_is_told_apart(process_kind: Kind) -> None:
+    async def scenario() -> None:
+        talk = "import socket, sys; socket.socket(fileno=int(sys.argv[1])).sendall(b'HTTP/1.1 200 OK')"
+        engine = EngineClient(ProcessLink(EngineConfig(), command=(sys.executable, "-c", talk)), ByteTokenizer())
+        with pytest.raises(EngineUnavailable, match="a frame of"):
+            await engine.start()
+
+    with asyncio.Runner(loop_factory=process_kind.loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+
+
+def test_a_command_that_does_not_exist_is_told() -> None:
+    async def scenario() -> None:
+        engine = EngineClient(ProcessLink(EngineConfig(), command=("/nonexistent/engine",)), ByteTokenizer())
+        with pytest.raises(FileNotFoundError):
+            await engine.start()
+        await engine.stop()
+
+    asyncio.run(scenario())

@@ -1,0 +1,159 @@
+"""The KV bookkeeping against a model that is slow and obvious: lists, whole prefixes instead of hashes, no counters.
+
+The model predicts every block id, every hit and every refusal. A block's content is the whole text up to its end, as the
+memory itself would hold it, so a hit on anything else is found out at once.
+"""
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from evenflow.core.kv_cache import KVCacheManager
+from evenflow.core.request import Request, RequestId, RequestState, SamplingParams
+
+Content = tuple[str, tuple[int, ...]]  # salt, and every token up to the end of the block
+
+
+@dataclass
+class NaivePool:
+    """`free` is oldest first. `content` is what a block is known to hold; only its first holder is listed."""
+
+    free: list[int]
+    content: dict[int, Content] = field(default_factory=dict)
+    tables: dict[RequestId, list[int]] = field(default_factory=dict)
+
+    def used(self, block: int) -> bool:
+        return any(block in table for table in self.tables.values())
+
+    def hit(self, salt: str, token_ids: list[int], size: int) -> list[int]:
+        """Leaves at least one token to compute."""
+        found: list[int] = []
+        for end in range(size, len(token_ids), size):
+            holders = [b for b, c in self.content.items() if c == (salt, tuple(token_ids[:end]))]
+            if not holders:
+                break
+            found += holders
+        return found
+
+    def take(self, count: int) -> list[int]:
+        taken, self.free = self.free[:count], self.free[count:]
+        for block in taken:
+            self.content.pop(block, None)
+        return taken
+
+    def open(self, request_id: RequestId, hit: list[int], count: int) -> None:
+        self.free = [block for block in self.free if block not in hit]
+        self.tables[request_id] = hit + self.take(count - len(hit))
+
+    def close(self, request_id: RequestId) -> None:
+        for block in reversed(self.tables.pop(request_id)):
+            if self.used(block):
+                continue
+            if block in self.content:
+                self.free.append(block)
+            else:
+                self.free.insert(0, block)
+
+    def publish(self, block: int, content: Content) -> None:
+        if content not in self.content.values():
+            self.content[block] = content
+
+
+class KVMachine(RuleBasedStateMachine):
+    @initialize(blocks=st.integers(1, 8), size=st.integers(1, 3))
+    def make(self, blocks: int, size: int) -> None:
+        self.size = size
+        self.kv = KVCacheManager(num_blocks=blocks, block_size=size)
+        self.naive = NaivePool(list(range(blocks)))
+        self.opened: list[RequestState] = []
+        self.count = 0
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return len(range(0, num_tokens, self.size))
+
+    @rule(
+        token_ids=st.lists(st.integers(0, 1), min_size=1, max_size=9),
+        salt=st.sampled_from(["", "", "salt"]),
+        spare=st.integers(0, 2),
+        keep_free=st.integers(0, 2),
+    )
+    def open(self, token_ids: list[int], salt: str, spare: int, keep_free: int) -> None:
+        self.count += 1
+        request_id = RequestId(f"r{self.count}")
+        request = Request(request_id, tuple(token_ids), SamplingParams(), 0.0, cache_salt=salt)
+        state = RequestState(request, key=(self.count,))
+        hit = self.kv.lookup(state)
+        expected = self.naive.hit(salt, token_ids, self.size)
+        assert list(hit.block_ids) == expected
+        assert hit.num_tokens == len(expected) * self.size
+        count = self.blocks_for(len(token_ids) + spare)
+        free_after = len([b for b in self.naive.free if b not in expected]) - (count - len(expected))
+        fits = free_after >= keep_free
+        upto = len(token_ids) + spare
+        assert self.kv.could_open(hit, upto=upto, keep_free=keep_free) == fits
+        assert self.kv.open(state, hit, upto=upto, keep_free=keep_free) == fits
+        if fits:
+            self.naive.open(request_id, expected, count)
+            state.num_computed_tokens = hit.num_tokens
+            self.opened.append(state)
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data())
+    def compute(self, data: st.DataObject) -> None:
+        state = data.draw(st.sampled_from(self.opened))
+        table = self.naive.tables[state.request.id]
+        end = data.draw(st.integers(state.num_computed_tokens, min(state.num_tokens, len(table) * self.size)))
+        state.num_computed_tokens = end
+        self.kv.publish(state)
+        for index in range(end // self.size):
+            text = tuple(state.token_ids[: (index + 1) * self.size])
+            self.naive.publish(table[index], (state.request.cache_salt, text))
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data(), token_id=st.integers(0, 1))
+    def append_and_grow(self, data: st.DataObject, token_id: int) -> None:
+        state = data.draw(st.sampled_from(self.opened))
+        state.token_ids.append(token_id)
+        table = self.naive.tables[state.request.id]
+        missing = max(0, self.blocks_for(state.num_tokens) - len(table))
+        fits = missing <= len(self.naive.free)
+        assert self.kv.grow(state.request.id, upto=state.num_tokens) == fits
+        if fits:
+            table += self.naive.take(missing)
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        state = data.draw(st.sampled_from(self.opened))
+        self.opened.remove(state)
+        self.kv.close(state.request.id)
+        self.naive.close(state.request.id)
+
+    @precondition(lambda self: self.opened)
+    @rule(data=st.data(), keep_free=st.integers(0, 2))
+    def could_open_without(self, data: st.DataObject, keep_free: int) -> None:
+        """Asking what closing others would free changes nothing, and agrees with closing them."""
+        model = data.draw(st.sampled_from(self.opened))
+        going = data.draw(st.lists(st.sampled_from(self.opened), unique_by=id))
+        newcomer = RequestState(model.request, key=(0,))
+        hit = self.kv.lookup(newcomer)
+        answer = self.kv.could_open(
+            hit, upto=newcomer.num_tokens, keep_free=keep_free, without=[state.request.id for state in going]
+        )
+        staying = [b for state in self.opened if state not in going for b in self.naive.tables[state.request.id]]
+        free = self.kv.num_blocks - len(set(staying))
+        needed = self.blocks_for(newcomer.num_tokens) - len([b for b in hit.block_ids if b in staying])
+        assert answer == (free - needed >= keep_free)
+
+    @invariant()
+    def tables_and_free_list_agree(self) -> None:
+        if not hasattr(self, "kv"):
+            return
+        self.kv.check(self.opened)
+        assert self.kv.num_free_blocks == len(self.naive.free)
+        for request_id, table in self.naive.tables.items():
+            assert list(self.kv.table(request_id).block_ids) == table
+
+
+TestKVMachine = KVMachine.TestCase

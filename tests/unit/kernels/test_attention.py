@@ -1,0 +1,73 @@
+"""Paged attention against the textbook, for every body that this machine can run."""
+
+import pytest
+import torch
+
+from unit.kernels.attention_world import AttentionWorld, Shape, dense, random_sequence, runnable_kernels
+from evenflow.kernels.native import Kernels
+
+EVERY_BODY = pytest.mark.parametrize("kernels", runnable_kernels(), ids=lambda k: k.isa or "torch")
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.int8: 8e-2}
+
+SHAPES = {
+    "smollm2": Shape(),
+    "multi-head, 32": Shape(4, 4, 32, attention_scale=0.2),
+    "head size 80": Shape(4, 2, 80, attention_scale=0.11),
+    "head size 96, one kv head": Shape(5, 1, 96),
+    "head size 128": Shape(8, 2, 128, attention_scale=0.09),
+    "gemma: head size 256, window": Shape(4, 1, 256, sliding_windows=(50,), attention_scale=0.0625),
+    "odd head size": Shape(4, 2, 72),
+    "group of 20 and a window of 1": Shape(20, 1, 64, sliding_windows=(1,)),
+    "window across partitions": Shape(2, 1, 64, sliding_windows=(530,)),
+}
+STEPS = [(70, 1, 33, 0), (1, 15, 1, 2), (1, 1, 40, 600), (1, 1, 1, 1), (1, 0, 100, 1)]
+
+
+def assert_matches_dense(kernels: Kernels, shape: Shape, dtype: torch.dtype, activation: torch.dtype, **world: int) -> None:
+    paged = AttentionWorld(shape, kernels, dtype=dtype, **world)
+    sequences = [random_sequence(shape, sum(column), activation, seed) for seed, column in enumerate(zip(*STEPS, strict=True))]
+    outputs: list[list[torch.Tensor]] = [[] for _ in sequences]
+    for lengths in STEPS:
+        results = iter(paged.step(sequences, lengths))
+        for i, length in enumerate(lengths):
+            if length:
+                outputs[i].append(next(results))
+    for sequence, parts in zip(sequences, outputs, strict=True):
+        difference = (torch.cat(parts).double() - dense(shape, sequence)).abs().max().item()
+        assert difference < TOLERANCE[dtype]
+
+
+@EVERY_BODY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_chunks_and_decodes_match_dense_attention(kernels: Kernels, shape: Shape, dtype: torch.dtype) -> None:
+    activation = torch.float32 if dtype == torch.float32 else torch.bfloat16
+    assert_matches_dense(kernels, shape, dtype, activation)
+
+
+@EVERY_BODY
+@pytest.mark.parametrize("block_size", [5, 32, 48, 128])
+def test_any_block_size_serves(kernels: Kernels, block_size: int) -> None:
+    assert_matches_dense(kernels, Shape(), torch.bfloat16, torch.float32, block_size=block_size)
+
+
+@EVERY_BODY
+def test_layers_keep_their_own_keys_and_windows(kernels: Kernels) -> None:
+    shape = Shape(sliding_windows=(None, 8))
+    world = AttentionWorld(shape, kernels, dtype=torch.float32)
+    sequence = random_sequence(shape, 40, torch.float32, 0)
+    (wide,) = world.step([sequence], [40], layer=0)
+    (narrow,) = AttentionWorld(shape, kernels, dtype=torch.float32).step([sequence], [40], layer=1)
+    torch.testing.assert_close(wide.double(), dense(shape, sequence, 0), atol=2e-5, rtol=0)
+    torch.testing.assert_close(narrow.double(), dense(shape, sequence, 1), atol=2e-5, rtol=0)
+
+
+@EVERY_BODY
+def test_slices_of_a_fused_projection_are_taken_as_they_are(kernels: Kernels) -> None:
+    shape = Shape()
+    sequence = random_sequence(shape, 21, torch.bfloat16, 3)
+    fused = torch.cat((sequence.q, sequence.k, sequence.v), dim=1)
+    sliced = type(sequence)(*fused.split([9, 3, 3], dim=1))
+    (expected,) = AttentionWorld(shape, kernels, dtype=torch.bfloat16).step([sequence], [21])
+    (actual,) = AttentionWorld(shape, kernels, dtype=torch.bfloat16).step([sliced], [21])
+    assert torch.equal(actual, expected)
