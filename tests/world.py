@@ -8,7 +8,7 @@ token. Every step, whatever the test is about, must obey tests/laws.py.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -20,7 +20,7 @@ from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, Finished
 from evenflow.core.kv_cache import KVCacheManager
-from evenflow.core.plan import RequestOutput, StepPlan
+from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
 from evenflow.core.policy import SchedulingPolicy
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.core.scheduler import Scheduler
@@ -66,10 +66,11 @@ class World:
     events: list[Event] = field(init=False, default_factory=list)
     plans: list[StepPlan] = field(init=False, default_factory=list)
     outputs: dict[str, list[int]] = field(init=False, default_factory=lambda: defaultdict(list))
+    last: dict[str, RequestOutput] = field(init=False, default_factory=dict)
     reasons: dict[str, FinishReason] = field(init=False, default_factory=dict)
     columns: list[picture.Column] = field(init=False, default_factory=list)
     dropped_tokens: dict[str, int] = field(init=False, default_factory=lambda: defaultdict(int))
-    _executor: ShadowExecutor = field(init=False)
+    execute: Callable[[StepPlan], StepOutcome] = field(init=False)
     _on_executor: set[RequestId] = field(init=False, default_factory=set)
     _arrivals: list[Request] = field(init=False, default_factory=list)
     _aborts: list[Abort] = field(init=False, default_factory=list)
@@ -79,7 +80,8 @@ class World:
         config = SchedulerConfig(self.seqs, self.max_model_len, VOCAB_SIZE, self.watermark)
         self.policy = replace(self.policy, budget=FixedBudget(self.budget))
         self.scheduler = Scheduler(config, kv, self.policy, self.events.append)
-        self._executor = ShadowExecutor(num_blocks=self.blocks, block_size=self.block_size, vocab_size=VOCAB_SIZE)
+        shadow = ShadowExecutor(num_blocks=self.blocks, block_size=self.block_size, vocab_size=VOCAB_SIZE)
+        self.execute = shadow.execute
 
     # ---- what will happen ------------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class World:
         self.plans.append(plan)
         used = self.blocks - self.scheduler.kv.num_free_blocks
         waiting = [s.request.id for s in self.scheduler.states() if s not in self.scheduler.running()]
-        outcome = self._executor.execute(plan)
+        outcome = self.execute(plan)
         dropped = self._apply_aborts(now, in_flight=True)
         self._count_dropped(plan, dropped)
         self.columns.append(picture.Column(now, plan, tuple(waiting), (*aborted, *dropped), used, self.blocks))
@@ -185,6 +187,7 @@ class World:
         for output in outputs:
             assert output.request_id not in self.reasons, "an output after the last one"
             self.outputs[output.request_id] += output.token_ids
+            self.last[output.request_id] = output
             if output.finish_reason is not None:
                 self.reasons[output.request_id] = output.finish_reason
 

@@ -35,7 +35,7 @@ def _version(package: str) -> str:
 
 def _kernels() -> tuple[tuple[str, str], ...]:
     try:
-        kernels = import_module("evenflow.kernels.native")
+        kernels = import_module("evenflow.kernels")
     except ImportError as error:
         return (("kernels", f"none: {error}"),)
     return (("kernels", str(kernels.describe())),)

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.console import Console
-from rich.table import Table
 
 from evenflow.cli.progress import model_on_disk
 from evenflow.core.errors import ModelError
@@ -41,9 +39,7 @@ def list_models(*, cache_dir: CacheDir = None) -> None:
     cache_dir
         Where to look; as for `evenflow model pull`.
     """
-    table = Table("name", "what", "size", "licence", "file")
     for name, model in PULLABLE.items():
         path = pulled_path(name, cache_dir or default_cache_dir())
-        size = f"{model.num_bytes / 1e6:.0f} MB"
-        table.add_row(name, model.description, size, model.license, str(path) if path is not None else "not here yet")
-    Console().print(table)
+        print(f"{name:16} {model.description}; {model.num_bytes / 1e6:.0f} MB; {model.license}")
+        print(f"{'':16} {path if path is not None else 'not here yet'}")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from evenflow.observe.log import EventLogWriter
 
 from evenflow.cli.progress import model_on_disk
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.client import EngineClient
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
+from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
 from evenflow.server.app import create_app
 from evenflow.server.serve import ServeSettings, check_binding, run

@@ -3,11 +3,11 @@
 A link only carries: commands there, step results back, and the news that the other side died. It may lead to a process
 (child.py) or to a thread (thread.py); everything that a stream promises is here and so is the same for both.
 
-    generate ---Add---> engine       a result wakes the loop once; each stream in it turns its tokens into text at once
-    stream  <--tokens-- engine       (so a stop string is seen, and the request freed, however slowly the stream is
-            ---Abort--> engine       read) and wakes its reader once, who gets all that has gathered.
+    generate ---Add---> engine      a result wakes the loop once; each stream in it turns its tokens into text at once
+    stream  <--tokens-- engine      (so a stop string is seen, and the request freed, however slowly the stream is
+            ---Abort--> engine      read) and wakes its reader once, who gets all that has gathered.
 
-An id stays taken until the engine has said its last word on it, so nothing meant for an old request can reach a new one.
+An id stays taken until the engine has said its last word on it, so nothing meant for an old request reaches a new one.
 """
 
 import asyncio

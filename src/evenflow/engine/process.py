@@ -39,9 +39,10 @@ _PR_SET_PDEATHSIG = 1
 class FrontChannel:
     """The engine's end of the socket: an `Inbox`, and where results go."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, *, max_backlog_bytes: int = MAX_BACKLOG_BYTES) -> None:
         sock.setblocking(False)
         self._sock = sock
+        self._max_backlog_bytes = max_backlog_bytes
         self._reader = FrameReader()
         self._commands: list[Command] = []
         self._backlog: deque[memoryview] = deque()
@@ -80,12 +81,12 @@ class FrontChannel:
         return True
 
     def deliver(self, message: Message) -> None:
-        """Send what the socket takes now and keep the rest; blocks only above MAX_BACKLOG_BYTES."""
+        """Send what the socket takes now and keep the rest; blocks only while more than `max_backlog_bytes` are kept."""
         frame = memoryview(encode(message))
         self._backlog.append(frame)
         self._backlog_bytes += len(frame)
         self._flush()
-        while self._backlog_bytes > MAX_BACKLOG_BYTES:
+        while self._backlog_bytes > self._max_backlog_bytes:
             select.select([], [self._sock], [])
             self._flush()
 

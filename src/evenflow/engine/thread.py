@@ -51,9 +51,9 @@ class ThreadLink:
                 except InboxClosed:
                     raise
                 except Exception as error:
+                    on_loop(fail, error)
                     if not isinstance(error, EvenflowError):
                         traceback.print_exc()
-                    on_loop(fail, error)
 
         def fail(error: Exception) -> None:
             reason = f"the engine failed: {type(error).__name__}: {error}"

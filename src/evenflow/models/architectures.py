@@ -3,12 +3,12 @@
 Every row is the same decoder: embed, then per layer (norm, attention over rotated q and k, norm, gated MLP) with two
 residual additions, then a last norm and the head. A row switches on what its family adds:
 
-              q/k/v bias   q,k norm  norms after  norm adds 1  activation  embedding x sqrt(h)  sliding layers
-    llama     config says  -         -            -            silu        -                    none
-    mistral   -            -         -            -            silu        -                    all, if it has a window
-    qwen2     always       -         -            -            silu        -                    from max_window_layers on
-    qwen3     config says  yes       -            -            silu        -                    from max_window_layers on
-    gemma3    config says  yes       yes          yes          gelu_tanh   yes                  all but every sixth
+              q/k/v bias   q,k norm  norms after  norm adds 1  activation  embedding*sqrt(h)  sliding layers
+    llama     config says  -         -            -            silu        -                  none
+    mistral   -            -         -            -            silu        -                  all, if it has a window
+    qwen2     always       -         -            -            silu        -                  from max_window_layers on
+    qwen3     config says  yes       -            -            silu        -                  from max_window_layers on
+    gemma3    config says  yes       yes          yes          gelu_tanh   yes                all but every sixth
 
 SmolLM2 is a `llama`. `gguf_name` is None where GGUF files call the family by another row's name (Mistral is `llama`
 there). `gguf_interleaves_rope`: the file stores the rows of q and k so that rotated pairs are neighbours, and loading

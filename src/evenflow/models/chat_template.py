@@ -11,7 +11,7 @@ MAX_TEMPLATE_CHARACTERS = 1 << 18
 
 
 class ChatTemplate:
-    """`special_tokens` are what templates call `bos_token`, `eos_token` and so on. Raises ModelError, naming `source`."""
+    """`special_tokens` are what templates call `bos_token`, `eos_token`, ... Raises ModelError, naming `source`."""
 
     def __init__(self, text: str, special_tokens: Mapping[str, str], *, source: str) -> None:
         self._special_tokens = dict(special_tokens)

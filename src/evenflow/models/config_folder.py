@@ -1,8 +1,8 @@
 """`ModelConfig` from the config.json of a Hugging Face folder.
 
-Both spellings are read: rotary settings in `rope_parameters` (transformers 5; per layer type where layers differ) and in
-`rope_theta` / `rope_scaling` / `rope_local_base_freq` (before). What config.json leaves out takes transformers' default
-for that family, which is in the table of architectures.
+Both spellings are read: rotary settings in `rope_parameters` (transformers 5; per layer type where layers differ) and
+in `rope_theta` / `rope_scaling` / `rope_local_base_freq` (before). What config.json leaves out takes transformers'
+default for that family, which is in the table of architectures.
 """
 
 import math

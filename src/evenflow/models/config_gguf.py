@@ -1,7 +1,7 @@
 """`ModelConfig` from GGUF metadata.
 
-What the keys leave out is what llama.cpp hard-codes for the family (Gemma 3: the local theta, one full layer in six), or
-is read from the tensor table (vocabulary size, tied embeddings, biases). Llama 3's rope scaling comes as a tensor of
+What the keys leave out is what llama.cpp hard-codes for the family (Gemma 3: the local theta, one full layer in six),
+or is read from the tensor table (vocabulary size, tied embeddings, biases). Llama 3's rope scaling comes as a tensor of
 divisors, one per frequency. Norm weights already include the 1 that Gemma's norms add.
 """
 
@@ -96,7 +96,7 @@ def _attention_scale(
 ) -> float:
     if architecture.name == "gemma3_text" and num_layers == GEMMA3_27B_LAYERS:
         return math.sqrt(num_heads / hidden_size)
-    return float(head_dim) ** -0.5
+    return 1.0 / math.sqrt(head_dim)
 
 
 def _ropes(file: GGUFFile, architecture: Architecture, sliding: tuple[bool, ...]) -> tuple[RopeConfig, ...]:

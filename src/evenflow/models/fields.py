@@ -5,7 +5,7 @@ A missing or mistyped value is one ModelError that names the file and the key.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +23,9 @@ class Fields:
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
 
     def raw(self, key: str) -> object:
         """The value whatever its type; None if absent."""

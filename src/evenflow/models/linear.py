@@ -65,4 +65,6 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def _onednn_multiplies_bf16() -> bool:
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return torch.backends.mkldnn.is_available() and bool(  # type: ignore[no-untyped-call]
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )

@@ -1,6 +1,5 @@
 """From a path to a model that runs: read the config, open the weights, fuse and pack them layer by layer."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -8,11 +7,12 @@ from torch import Tensor
 
 from evenflow.core.errors import ConfigError
 from evenflow.models.config import ModelConfig
+from evenflow.models.config_folder import read_folder_config
 from evenflow.models.config_gguf import read_gguf_config
 from evenflow.models.gguf_file import GGUFFile
 from evenflow.models.linear import Linear, pack
 from evenflow.models.llama import DecoderLayer, LlamaModel
-from evenflow.models.source import is_gguf, load_model_config
+from evenflow.models.source import is_gguf
 from evenflow.models.weights import WeightSource
 from evenflow.models.weights_folder import FolderWeights
 from evenflow.models.weights_gguf import GGUFWeights
@@ -29,11 +29,9 @@ def load_model(path: str | Path, dtype: str) -> LlamaModel:
     if is_gguf(path):
         file = GGUFFile(path)
         config = read_gguf_config(file)
-        opened = nullcontext(GGUFWeights(file, head_dim=config.head_dim))
-    else:
-        config = load_model_config(path)
-        opened = FolderWeights(path)
-    with opened as weights:
+        return _Builder(config, GGUFWeights(file, head_dim=config.head_dim), DTYPES[dtype]).model()
+    config = read_folder_config(path)
+    with FolderWeights(path) as weights:
         return _Builder(config, weights, DTYPES[dtype]).model()
 
 
@@ -67,19 +65,26 @@ class _Builder:
             qk_norm=self._qk_norm(attn) if config.qk_norm else None,
             output=self._fused({f"{attn}.o_proj": hidden}, q_size, bias=config.output_bias),
             attention_post_norm=self._norm(after_attention, hidden) if config.post_norms else None,
-            mlp_norm=self._norm(f"{prefix}.pre_feedforward_layernorm" if config.post_norms else after_attention, hidden),
+            mlp_norm=self._norm(
+                f"{prefix}.pre_feedforward_layernorm" if config.post_norms else after_attention, hidden
+            ),
             gate_up=self._fused({f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}, hidden, bias=config.mlp_bias),
             down=self._fused({f"{mlp}.down_proj": hidden}, inner, bias=config.mlp_bias),
             mlp_post_norm=self._norm(f"{prefix}.post_feedforward_layernorm", hidden) if config.post_norms else None,
         )
 
     def _read(self, name: str, *shape: int) -> Tensor:
+        self._weights.require(name, shape)
         tensor = torch.empty(shape, dtype=self._dtype)
         self._weights.read_into(name, tensor)
         return tensor
 
     def _fused(self, parts: dict[str, int], in_features: int, *, bias: bool) -> Linear:
         """One matrix whose rows are the parts, one below the other."""
+        for name, rows in parts.items():
+            self._weights.require(f"{name}.weight", (rows, in_features))
+            if bias:
+                self._weights.require(f"{name}.bias", (rows,))
         weight = torch.empty(sum(parts.values()), in_features, dtype=self._dtype)
         biases = torch.empty(len(weight), dtype=self._dtype) if bias else None
         start = 0
@@ -92,6 +97,7 @@ class _Builder:
 
     def _norm(self, name: str, size: int) -> Tensor:
         """Norm weights stay float32: they are small, and Gemma's 1 + w loses w in bf16."""
+        self._weights.require(f"{name}.weight", (size,))
         weight = torch.empty(size, dtype=torch.float32)
         self._weights.read_into(f"{name}.weight", weight)
         return weight + self._config.norm_weight_offset

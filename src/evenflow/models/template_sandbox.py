@@ -27,15 +27,12 @@ MAX_LENGTH = 1 << 25
 # No template can say this name, so none can touch its budget.
 _BUDGET = "budget of this rendering"
 
-_STR_METHODS = frozenset(
-    "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit islower isnumeric isspace "
-    "istitle isupper join lower lstrip partition removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip "
-    "split splitlines startswith strip swapcase title upper".split()
+_WITHHELD_METHODS = frozenset(
+    {"center", "encode", "expandtabs", "format", "format_map", "ljust", "maketrans", "rjust", "translate", "zfill"}
 )
-_FILTERS = frozenset(
-    "abs attr capitalize count d default dictsort e escape first float forceescape groupby int items join last length "
-    "list lower map max min reject rejectattr replace reverse round safe select selectattr sort string striptags sum "
-    "title tojson trim unique upper".split()
+_WITHHELD_FILTERS = frozenset(
+    {"batch", "center", "filesizeformat", "format", "indent", "pprint", "random", "slice", "truncate", "urlencode"}
+    | {"urlize", "wordcount", "wordwrap", "xmlattr"}
 )
 
 
@@ -68,8 +65,14 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         super().__init__(
             trim_blocks=True, lstrip_blocks=True, extensions=[ext.loopcontrols, _GenerationBlock], cache_size=0
         )
-        self.filters = {name: filter_ for name, filter_ in self.filters.items() if name in _FILTERS}
-        self.filters |= {"tojson": _tojson, "join": _join_filter, "replace": _replace, "counted": _counted, "concat": _concat}
+        self.filters = {name: filter_ for name, filter_ in self.filters.items() if name not in _WITHHELD_FILTERS}
+        self.filters |= {
+            "tojson": _tojson,
+            "join": _join_filter,
+            "replace": _replace,
+            "counted": _counted,
+            "concat": _concat,
+        }
         self.globals = {
             "range": self.globals["range"],
             "dict": _make_dict,
@@ -86,7 +89,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return _MeasureConcat().visit(template)  # type: ignore[no-any-return]  # a visitor returns Any
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:  # any object of a template
-        if isinstance(obj, str) and attr not in _STR_METHODS:
+        if isinstance(obj, str) and attr in _WITHHELD_METHODS:
             return False
         if isinstance(obj, bytes | bytearray | type):
             return False
@@ -97,8 +100,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", None)
         if isinstance(owner, str) and name == "replace":
             return _replace(owner, *args, **kwargs)
-        if isinstance(owner, str) and name == "join":
-            return _join(*args, owner)
+        if isinstance(owner, str) and name == "join" and len(args) == 1:
+            return _join(args[0], owner)
         return super().call(__context, __obj, *args, **kwargs)
 
     def call_binop(self, context: runtime.Context, operator: str, left: Any, right: Any) -> Any:
@@ -115,6 +118,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
                 raise jinja2.TemplateError("formatting with % is not available in chat templates")
             case "**":
                 raise jinja2.TemplateError("** is not available in chat templates")
+            case _:
+                pass
         return super().call_binop(context, operator, left, right)
 
 
@@ -207,7 +212,7 @@ class _MeasureConcat(visitor.NodeTransformer):
 class _GenerationBlock(ext.Extension):
     """`{% generation %}...{% endgeneration %}` marks what the model wrote; here it is just its text."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012  # Jinja declares it as an instance variable
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)

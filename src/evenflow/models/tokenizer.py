@@ -1,8 +1,8 @@
 """Text to token ids and back, over the `tokenizers` library; from a model folder or from a .gguf file.
 
 `eos_token_ids` gathers every token at which the model ends its turn: the model's, generation_config.json's and the
-tokenizer's end of sequence, and a .gguf file's end-of-turn tokens. `encode` follows the model in whether it begins with a
-bos token; a rendered chat template has its own, so encode that with `add_special_tokens=False`.
+tokenizer's end of sequence, and a .gguf file's end-of-turn tokens. `encode` follows the model in whether it begins with
+a bos token; a rendered chat template has its own, so encode that with `add_special_tokens=False`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from evenflow.models.fields import Fields, read_json_object
 from evenflow.models.gguf_file import GGUFFile
 from evenflow.models.source import is_gguf
 from evenflow.models.tokenizer_bytes import byte_level_bytes, sentencepiece_bytes
-from evenflow.models.tokenizer_gguf import build_backend, end_token_ids, special_tokens
+from evenflow.models.tokenizer_gguf import Vocabulary, build_backend
 
 MAX_TOKENIZER_BYTES = 256 << 20
 MAX_CONFIG_BYTES = 16 << 20
@@ -80,12 +80,13 @@ def _bytes_of(backend: tokenizers.Tokenizer) -> Callable[[str], bytes]:
 
 
 def _from_gguf(file: GGUFFile) -> Tokenizer:
-    specials = special_tokens(file)
+    vocabulary = Vocabulary(file)
     text = file.metadata.optional_text("tokenizer.chat_template")
+    specials = vocabulary.special_tokens()
     return Tokenizer(
-        build_backend(file),
-        bos_token_id=file.metadata.optional_integer("tokenizer.ggml.bos_token_id"),
-        eos_token_ids=end_token_ids(file),
+        build_backend(vocabulary),
+        bos_token_id=vocabulary.token_id("bos"),
+        eos_token_ids=vocabulary.end_token_ids(),
         chat_template=None if text is None else ChatTemplate(text, specials, source=str(file.path)),
     )
 

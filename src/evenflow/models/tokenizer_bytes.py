@@ -1,8 +1,8 @@
 """The exact bytes that a token stands for.
 
-Two alphabets are in use. Byte-level vocabularies (GPT-2's) spell each byte as one printable character; SentencePiece ones
-spell a space as U+2581 and bytes without a token of their own as <0xNN>. Tokens outside the learned vocabulary (special
-tokens and the like) are their text.
+Two alphabets are in use. Byte-level vocabularies (GPT-2's) spell each byte as one printable character; SentencePiece
+ones spell a space as U+2581 and bytes without a token of their own as <0xNN>. Tokens outside the learned vocabulary
+(special tokens and the like) are their text.
 """
 
 import re

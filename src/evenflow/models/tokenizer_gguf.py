@@ -11,10 +11,12 @@ An unknown name is an error, not a guess: a wrong split gives worse text without
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from evenflow.models.fields import Fields
 from evenflow.models.gguf_file import GGUFFile
 from evenflow.models.tokenizer_bytes import SPACE
 
@@ -42,7 +44,7 @@ _TEKKEN_SPLIT = (
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """`split` None is GPT-2's own pattern. `ignore_merges`: a word that is a token is that token, whatever the merges."""
+    """`split` None is GPT-2's own pattern. `ignore_merges`: a word that is a token stays whole, whatever the merges."""
 
     split: str | None = None
     single_digits: bool = False
@@ -65,66 +67,74 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
 }
 
 
-def build_backend(file: GGUFFile) -> tokenizers.Tokenizer:
-    kind = file.metadata.text("tokenizer.ggml.model")
+class Vocabulary:
+    """The tokens of a .gguf file and what each is for."""
+
+    __slots__ = ("metadata", "tokens", "types")
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.metadata: Fields = file.metadata
+        self.tokens = file.metadata.texts("tokenizer.ggml.tokens") or []
+        self.types = file.metadata.integers("tokenizer.ggml.token_type")
+        if not self.tokens:
+            raise file.metadata.error("'tokenizer.ggml.tokens' is missing.")
+
+    def token_id(self, key: str) -> int | None:
+        """Of bos, eos, unknown, ...; None if the file names none."""
+        key = f"tokenizer.ggml.{key}_token_id"
+        token_id = self.metadata.optional_integer(key)
+        if token_id is not None and not 0 <= token_id < len(self.tokens):
+            raise self.metadata.error(f"'{key}' is {token_id}, but there are {len(self.tokens)} tokens.")
+        return token_id
+
+    def special_tokens(self) -> Mapping[str, str]:
+        """What chat templates call bos_token, eos_token, ..."""
+        names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+        ids = {name: self.token_id(key) for name, key in names.items()}
+        return {name: self.tokens[token_id] for name, token_id in ids.items() if token_id is not None}
+
+    def end_token_ids(self) -> list[int]:
+        named = [self.token_id(key) for key in ("eos", "eot", "eom")]
+        known = [i for i, token in enumerate(self.tokens) if token in _END_OF_TURN and self._is(i, _CONTROL)]
+        return [token_id for token_id in named if token_id is not None] + known
+
+    def of_type(self, kind: int) -> list[str]:
+        return [token for i, token in enumerate(self.tokens) if self._is(i, kind)]
+
+    def _is(self, token_id: int, kind: int) -> bool:
+        return token_id < len(self.types) and self.types[token_id] == kind
+
+
+def build_backend(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    kind = vocabulary.metadata.text("tokenizer.ggml.model")
     match kind:
         case "gpt2":
-            backend = _byte_level(file)
+            backend = _byte_level(vocabulary)
         case "llama":
-            backend = _sentencepiece(file)
+            backend = _sentencepiece(vocabulary)
         case _:
-            raise file.metadata.error(f"tokenizer '{kind}' is not supported. Supported: gpt2, llama.")
-    _add_tokens(file, backend)
-    _add_template(file, backend, default_bos=kind == "llama")
+            raise vocabulary.metadata.error(f"tokenizer '{kind}' is not supported. Supported: gpt2, llama.")
+    # Control tokens are special; user-defined ones are plain text that is never split.
+    backend.add_special_tokens(
+        [AddedToken(token, normalized=False, special=True) for token in vocabulary.of_type(_CONTROL)]
+    )
+    user_defined = [token for token in vocabulary.of_type(_USER_DEFINED) if backend.token_to_id(token) is not None]
+    backend.add_tokens([AddedToken(token, normalized=False, special=False) for token in user_defined])
+    _surround(vocabulary, backend, default_bos=kind == "llama")
     return backend
 
 
-def special_tokens(file: GGUFFile) -> Mapping[str, str]:
-    """What chat templates call bos_token, eos_token, ..."""
-    tokens, specials = _tokens(file), {}
-    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        token_id = _token_id(file, tokens, key)
-        if token_id is not None:
-            specials[f"{name}_token"] = tokens[token_id]
-    return specials
-
-
-def end_token_ids(file: GGUFFile) -> list[int]:
-    tokens, types = _tokens(file), file.metadata.integers("tokenizer.ggml.token_type")
-    named = [_token_id(file, tokens, key) for key in ("eos", "eot", "eom")]
-    known = [i for i, (token, kind) in enumerate(zip(tokens, types, strict=False)) if _ends_turn(token, kind)]
-    return [token_id for token_id in named if token_id is not None] + known
-
-
-def _ends_turn(token: str, kind: int) -> bool:
-    return kind == _CONTROL and token in _END_OF_TURN
-
-
-def _tokens(file: GGUFFile) -> list[str]:
-    tokens = file.metadata.texts("tokenizer.ggml.tokens")
-    if not tokens:
-        raise file.metadata.error("'tokenizer.ggml.tokens' is missing.")
-    return tokens
-
-
-def _token_id(file: GGUFFile, tokens: Sequence[str], key: str) -> int | None:
-    token_id = file.metadata.optional_integer(f"tokenizer.ggml.{key}_token_id")
-    if token_id is not None and not 0 <= token_id < len(tokens):
-        raise file.metadata.error(f"'tokenizer.ggml.{key}_token_id' is {token_id}, but there are {len(tokens)} tokens.")
-    return token_id
-
-
-def _byte_level(file: GGUFFile) -> tokenizers.Tokenizer:
-    name = file.metadata.optional_text("tokenizer.ggml.pre") or "default"
+def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    metadata = vocabulary.metadata
+    name = metadata.optional_text("tokenizer.ggml.pre") or "default"
     pre = PRE_TOKENIZERS.get(name)
     if pre is None:
-        raise file.metadata.error(
+        raise metadata.error(
             f"pre-tokenizer '{name}' is not supported. Supported: {', '.join(PRE_TOKENIZERS)}. "
             "Use the model's Hugging Face folder with tokenizer.json instead."
         )
-    merges = [tuple(merge.split(" ", 1)) for merge in file.metadata.texts("tokenizer.ggml.merges") or ()]
-    vocab = {token: token_id for token_id, token in enumerate(_tokens(file))}
-    backend = _bpe(file, vocab, merges, ignore_merges=pre.ignore_merges)
+    merges = [_merge(metadata, merge) for merge in metadata.texts("tokenizer.ggml.merges") or ()]
+    backend = _bpe(metadata, vocabulary.tokens, merges, ignore_merges=pre.ignore_merges)
     steps: list[pre_tokenizers.PreTokenizer] = []
     if pre.single_digits:
         steps.append(pre_tokenizers.Digits(individual_digits=True))
@@ -138,80 +148,76 @@ def _byte_level(file: GGUFFile) -> tokenizers.Tokenizer:
     return backend
 
 
-def _sentencepiece(file: GGUFFile) -> tokenizers.Tokenizer:
-    tokens = _tokens(file)
-    gemma = file.metadata.text("general.architecture").startswith("gemma")
+def _merge(metadata: Fields, text: str) -> tuple[str, str]:
+    left, space, right = text.partition(" ")
+    if not space:
+        raise metadata.error(f"'tokenizer.ggml.merges' holds '{text[:60]}', which is not two tokens.")
+    return left, right
+
+
+def _sentencepiece(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
+    metadata, tokens = vocabulary.metadata, vocabulary.tokens
+    gemma = metadata.text("general.architecture").startswith("gemma")
     if gemma:
         # Runs of spaces are in the file as spaces, while text reaches the merges with U+2581 for each.
         tokens = [SPACE * len(token) if token and not token.strip(" ") else token for token in tokens]
         ranks: Sequence[float] = range(len(tokens))
     else:
-        scores = file.metadata.optional_list("tokenizer.ggml.scores") or ()
+        scores = metadata.optional_list("tokenizer.ggml.scores") or ()
         if len(scores) != len(tokens) or not all(isinstance(score, float) for score in scores):
-            raise file.metadata.error(f"'tokenizer.ggml.scores' must be {len(tokens)} numbers, one for each token.")
+            raise metadata.error(f"'tokenizer.ggml.scores' must be {len(tokens)} numbers, one for each token.")
         ranks = [-score for score in scores if isinstance(score, float)]
-    unknown = _token_id(file, tokens, "unknown")
+    unknown = vocabulary.token_id("unknown")
     backend = _bpe(
-        file,
-        {token: token_id for token_id, token in enumerate(tokens)},
+        metadata,
+        tokens,
         merges_of(tokens, ranks),
         unk_token=None if unknown is None else tokens[unknown],
         fuse_unk=True,
         byte_fallback=True,
     )
     steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if gemma or not file.metadata.flag("tokenizer.ggml.add_space_prefix", True):
+    if gemma or not metadata.flag("tokenizer.ggml.add_space_prefix", True):
         backend.normalizer = normalizers.Replace(" ", SPACE)
     else:
         backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="first", split=False)
         steps.append(decoders.Strip(content=" ", left=1))
+    if gemma:
+        backend.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     backend.decoder = decoders.Sequence(steps)
     return backend
 
 
 def merges_of(tokens: Sequence[str], ranks: Sequence[float]) -> list[tuple[str, str]]:
-    """Every way to make one token out of two, the token of lowest rank first, then the shorter left part."""
-    ids = {token: token_id for token_id, token in enumerate(tokens)}
-    found: list[tuple[float, int, int, str, str]] = []
-    for token, rank in zip(tokens, ranks, strict=True):
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in ids and right in ids:
-                found.append((rank, cut, len(right), left, right))
-    found.sort(key=lambda merge: merge[:3])
-    return [(left, right) for *_, left, right in found]
+    """Every way to make one token out of two, the token of lowest rank first, then the longer left part."""
+    known = frozenset(tokens)
+    found = [
+        (rank, -cut, token)
+        for token, rank in zip(tokens, ranks, strict=True)
+        for cut in range(1, len(token))
+        if token[:cut] in known and token[cut:] in known
+    ]
+    found.sort()
+    return [(token[:-cut], token[-cut:]) for _, cut, token in found]
 
 
 def _bpe(
-    file: GGUFFile, vocab: Mapping[str, int], merges: Sequence[tuple[str, ...]], **options: object
+    metadata: Fields, tokens: Sequence[str], merges: Sequence[tuple[str, str]], **options: Any
 ) -> tokenizers.Tokenizer:
+    vocab = {token: token_id for token_id, token in enumerate(tokens)}
     try:
-        return tokenizers.Tokenizer(models.BPE(vocab=dict(vocab), merges=list(merges), **options))
+        return tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=list(merges), **options))
     except Exception as error:  # the library raises plain Exception, such as for a merge of unknown tokens
-        raise file.metadata.error(f"the vocabulary and its merges do not fit together: {error}.") from error
+        raise metadata.error(f"the vocabulary and its merges do not fit together: {error}.") from error
 
 
-def _add_tokens(file: GGUFFile, backend: tokenizers.Tokenizer) -> None:
-    """Control tokens are special; user-defined ones are plain text that is never split."""
-    tokens, types = _tokens(file), file.metadata.integers("tokenizer.ggml.token_type")
-    control, user_defined = [], []
-    for token, kind in zip(tokens, types, strict=False):
-        if kind == _CONTROL:
-            control.append(AddedToken(token, normalized=False, special=True))
-        elif kind == _USER_DEFINED and backend.token_to_id(token) is not None:
-            user_defined.append(AddedToken(token, normalized=False, special=False))
-    backend.add_special_tokens(control)
-    backend.add_tokens(user_defined)
-
-
-def _add_template(file: GGUFFile, backend: tokenizers.Tokenizer, *, default_bos: bool) -> None:
+def _surround(vocabulary: Vocabulary, backend: tokenizers.Tokenizer, *, default_bos: bool) -> None:
     """What `encode` puts around a text."""
-    tokens, parts, used = _tokens(file), ["$A"], []
-    for key, first, default in (("bos", True, default_bos), ("eos", False, False)):
-        token_id = _token_id(file, tokens, key)
-        if token_id is None or not file.metadata.flag(f"tokenizer.ggml.add_{key}_token", default):
-            continue
-        parts.insert(0 if first else len(parts), key)
-        used.append({"id": key, "ids": [token_id], "tokens": [tokens[token_id]]})
+    parts, used = ["$A"], []
+    for key, place, default in (("bos", 0, default_bos), ("eos", len(parts) + 1, False)):
+        token_id = vocabulary.token_id(key)
+        if token_id is not None and vocabulary.metadata.flag(f"tokenizer.ggml.add_{key}_token", default):
+            parts.insert(place, key)
+            used.append({"id": key, "ids": [token_id], "tokens": [vocabulary.tokens[token_id]]})
     if used:
         backend.post_processor = processors.TemplateProcessing(single=" ".join(parts), special_tokens=used)

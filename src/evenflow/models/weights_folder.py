@@ -1,12 +1,13 @@
 """Weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists.
 
-The `safetensors` package maps the files and checks their headers. The index is untrusted: a shard is a plain file name in
-the folder, nothing else.
+The `safetensors` package maps the files and checks their headers. The index is untrusted: a shard is a plain file name
+in the folder, nothing else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,11 +15,26 @@ from torch import Tensor
 
 from evenflow.core.errors import ModelError
 from evenflow.models.fields import read_json_object
-from evenflow.models.weights import require_shape
+from evenflow.models.weights import same_shape
 
 MAX_INDEX_BYTES = 64 << 20
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+
 _FLOATS = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.float64})
+
+
+class _TensorFile(Protocol):
+    """What is used of a `safe_open`, whose methods have no types."""
+
+    def keys(self) -> Sequence[str]: ...
+
+    def get_slice(self, name: str, /) -> "_TensorSlice": ...
+
+    def get_tensor(self, name: str, /) -> Tensor: ...
+
+
+class _TensorSlice(Protocol):
+    def get_shape(self) -> Sequence[int]: ...
 
 
 class FolderWeights:
@@ -26,7 +42,7 @@ class FolderWeights:
 
     def __init__(self, folder: Path) -> None:
         self._stack = ExitStack()
-        self._files: dict[Path, safe_open] = {}
+        self._files: dict[Path, _TensorFile] = {}
         self._where: dict[str, Path] = {}
         try:
             if (folder / _INDEX).is_file():
@@ -47,15 +63,15 @@ class FolderWeights:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __contains__(self, name: str, /) -> bool:
-        return name in self._where
-
-    def read_into(self, name: str, out: Tensor) -> None:
+    def require(self, name: str, shape: Sequence[int]) -> None:
         path = self._where.get(name)
         if path is None:
             raise ModelError(f"{self._folder}: tensor '{name}' is missing.")
+        same_shape(path, name, self._files[path].get_slice(name).get_shape(), shape)
+
+    def read_into(self, name: str, out: Tensor) -> None:
+        path = self._where[name]
         try:
-            require_shape(path, name, self._files[path].get_slice(name).get_shape(), out.shape)
             tensor = self._files[path].get_tensor(name)
         except SafetensorError as error:
             raise ModelError(f"{path}: tensor '{name}' cannot be read: {error}.") from error
@@ -63,7 +79,7 @@ class FolderWeights:
             raise ModelError(f"{path}: tensor '{name}' is {tensor.dtype}; use an unquantised copy or a .gguf file.")
         out.copy_(tensor)
 
-    def _open(self, path: Path) -> safe_open:
+    def _open(self, path: Path) -> _TensorFile:
         try:
             self._files[path] = self._stack.enter_context(safe_open(path, framework="pt"))
         except (SafetensorError, OSError) as error:

@@ -7,14 +7,15 @@ In llama-type files the rows of q and k are interleaved so that rotated pairs ar
 so reading them splits each head's rows back into halves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from evenflow.core.errors import ModelError
 from evenflow.models.config_gguf import gguf_architecture
-from evenflow.models.gguf_file import GGUFFile, GGUFTensor
-from evenflow.models.weights import require_shape
+from evenflow.models.gguf_file import SUPPORTED_KINDS, GGUFFile, GGUFTensor
+from evenflow.models.weights import same_shape
 
 _TOP: Mapping[str, str] = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -51,13 +52,17 @@ class GGUFWeights:
         self._interleaved = ("attn_q", "attn_k") if architecture.gguf_interleaves_rope else ()
         self._head_dim = head_dim
 
-    def __contains__(self, name: str, /) -> bool:
-        return self._translate(name) in self._file.tensors
+    def require(self, name: str, shape: Sequence[int]) -> None:
+        tensor = self._file.tensor(self._translate(name))
+        same_shape(self._file.path, tensor.name, tensor.shape, shape)
+        if tensor.kind not in SUPPORTED_KINDS:
+            raise ModelError(
+                f"{self._file.path}: tensor '{tensor.name}' is {tensor.kind.name}, which is not supported."
+            )
 
     def read_into(self, name: str, out: Tensor) -> None:
         gguf_name = self._translate(name)
         tensor = self._file.tensor(gguf_name)
-        require_shape(self._file.path, gguf_name, tensor.shape, out.shape)
         if gguf_name.split(".")[-2] in self._interleaved:
             whole = torch.empty(out.shape, dtype=torch.float32)
             self._copy(tensor, whole)

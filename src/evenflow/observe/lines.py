@@ -1,8 +1,8 @@
-"""How an event is written as one line of JSON: `{"type": "StepRecord", "step": 1, ...}`.
+"""How an event is written as one line of JSON: `{"type":"StepRecord","step":1,...}`.
 
-Each event class has a line class, made from its fields, so that the log's schema *is* core/events.py. Reading is strict:
-a missing, unknown or mistyped field is an error. Two things are left out of a step's line because they nearly always say
-nothing new: `emitted` if everyone scheduled got a token, in that order, and `left_out` and `doors` if empty.
+Each event class has a line class made from its fields, so the log's schema *is* core/events.py. Reading is strict: a
+missing, unknown or mistyped field is an error. A step's line leaves out what nearly always says nothing new: `emitted`
+if everyone scheduled got one token, in that order, and `left_out` and `doors` if they are empty.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,12 +14,6 @@ import msgspec
 
 from evenflow.core.events import SCHEMA_VERSION, Event, StepRecord
 
-_OPTIONAL: Mapping[tuple[type, str], tuple[object, object]] = {
-    (StepRecord, "emitted"): (tuple[str, ...] | None, None),
-    (StepRecord, "left_out"): (None, ()),
-    (StepRecord, "doors"): (None, ()),
-}
-
 
 class Header(msgspec.Struct, frozen=True, tag="Log", forbid_unknown_fields=True):
     """The first line of a log. `settings` is what the engine ran with, for people."""
@@ -28,23 +22,29 @@ class Header(msgspec.Struct, frozen=True, tag="Log", forbid_unknown_fields=True)
     settings: dict[str, str] = {}
 
 
-class _Version(msgspec.Struct, frozen=True, tag="Log"):
-    """What every schema version of the header must have; read first, so that another version is named as such."""
+class AnyHeader(msgspec.Struct, frozen=True, tag="Log"):
+    """What a header of every schema version has; read first, so that another version is named as such."""
 
     schema_version: int
 
 
+_EVENT_CLASSES: tuple[type[Event], ...] = get_args(Event)
+_STEP_DEFAULTS: Mapping[str, object] = {"emitted": None, "left_out": (), "doors": ()}
+
+
 def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
-    line_fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []  # Any: a field's type is data here
+    defaults = _STEP_DEFAULTS if event_class is StepRecord else {}
+    specs: list[tuple[str, Any] | tuple[str, Any, Any]] = []  # Any: here a field's type is a value
     for field in fields(event_class):
-        if (event_class, field.name) in _OPTIONAL:
-            annotation, default = _OPTIONAL[event_class, field.name]
-            line_fields.append((field.name, annotation or field.type, default))
+        if field.name not in defaults:
+            specs.append((field.name, field.type))
+        elif defaults[field.name] is None:
+            specs.append((field.name, field.type | None, None))  # type: ignore[operator]
         else:
-            line_fields.append((field.name, field.type))
+            specs.append((field.name, field.type, defaults[field.name]))
     return msgspec.defstruct(
         event_class.__name__,
-        line_fields,
+        specs,
         frozen=True,
         tag=event_class.__name__,
         omit_defaults=True,
@@ -52,10 +52,40 @@ def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
     )
 
 
-_EVENT_CLASSES: tuple[type[Event], ...] = get_args(Event)
-_LINE_CLASSES: Mapping[type[Event], type[msgspec.Struct]] = {cls: _line_class(cls) for cls in _EVENT_CLASSES}
-_EVENT_CLASS_OF: Mapping[type[msgspec.Struct], type[Event]] = {line: cls for cls, line in _LINE_CLASSES.items()}
-_VALUES: Mapping[type[Event], Callable[[Event], tuple[object, ...]]] = {
-    cls: attrgetter(*(field.name for field in fields(cls))) for cls in _EVENT_CLASSES
+_LINE_CLASSES: Mapping[type, type[msgspec.Struct]] = {cls: _line_class(cls) for cls in _EVENT_CLASSES}
+_EVENT_OF_LINE: Mapping[type, type[Event]] = {line: cls for cls, line in _LINE_CLASSES.items()}
+# Any: the values of a class's fields, in order; only ever handed to the class of the same fields.
+_VALUES: Mapping[type, Callable[[object], tuple[Any, ...]]] = {
+    cls: attrgetter(*(field.name for field in fields(event_class)))
+    for event_class, line in _LINE_CLASSES.items()
+    for cls in (event_class, line)
 }
-_NAMES: Mapping[type[Event], Callable[[object], tuple[Any, ...]]] = dict(_VALUES)
+_EMITTED = [field.name for field in fields(StepRecord)].index("emitted")
+
+
+def _everyone(scheduled: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    return tuple([request_id for request_id, _ in scheduled])
+
+
+def to_line(event: Event) -> msgspec.Struct:
+    values = _VALUES[type(event)](event)
+    if isinstance(event, StepRecord) and event.emitted == _everyone(event.scheduled):
+        values = (*values[:_EMITTED], None, *values[_EMITTED + 1 :])
+    return _LINE_CLASSES[type(event)](*values)
+
+
+def to_event(line: msgspec.Struct) -> Event:
+    event_class = _EVENT_OF_LINE[type(line)]
+    values = _VALUES[type(line)](line)
+    if event_class is StepRecord and values[_EMITTED] is None:
+        values = (*values[:_EMITTED], _everyone(line.scheduled), *values[_EMITTED + 1 :])  # type: ignore[attr-defined]
+    return event_class(*values)
+
+
+def line_decoder() -> msgspec.json.Decoder[msgspec.Struct]:
+    """Of one event's line; raises msgspec.MsgspecError."""
+    # Any: a union that is built at run time is no type that a checker knows.
+    union: Any = _LINE_CLASSES[_EVENT_CLASSES[0]]
+    for event_class in _EVENT_CLASSES[1:]:
+        union = union | _LINE_CLASSES[event_class]
+    return msgspec.json.Decoder(union)

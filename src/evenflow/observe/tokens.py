@@ -81,6 +81,11 @@ class TokenFold:
         run = self._runs.get(request_id)
         return closed.copy() if run is None else closed + self._ends[run - self._first :]
 
+    @property
+    def num_kept(self) -> int:
+        """Numbers in memory."""
+        return len(self._ends) + sum(map(len, self._closed.values()))
+
     def forget(self, request_id: RequestId) -> None:
         if self._runs.pop(request_id, None) is not None:
             self._batch = ()

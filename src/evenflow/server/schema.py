@@ -6,7 +6,7 @@ unknown, which is an error that names the nearest known field. Nothing that chan
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -191,11 +191,16 @@ REFUSED: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def refuse_unserved(fields: msgspec.Struct, path: str = "") -> None:
+# Per kind of object, those of its fields that REFUSED is about: one that is served has a type of its own.
+REFUSED_FIELDS: Mapping[type, tuple[str, ...]] = {
+    kind: tuple(name for name, hint in get_type_hints(kind).items() if hint is object and name in REFUSED)
+    for kind in (CompletionRequest, ChatRequest, Message)
+}
+
+
+def refuse_unserved(fields: CompletionRequest | ChatRequest | Message, path: str = "") -> None:
     """Raises InvalidRequest for a field that asks for something evenflow does not do. `path` leads to `fields`."""
-    for name, field_type in type(fields).__annotations__.items():
-        if field_type is not object or name not in REFUSED:
-            continue
+    for name in REFUSED_FIELDS[type(fields)]:
         value = getattr(fields, name)
         if value is not None and value not in REFUSED[name]:
             param = path + name

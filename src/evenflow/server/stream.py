@@ -68,10 +68,10 @@ class JobResponse(Response):
         self._live = live
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self._stream(scope, receive, send) if self._job.stream else self._whole(scope, receive, send)
+        answer = self._stream if self._job.stream else self._whole
         # After a disconnect, nobody is left to be told.
         with self._live.hold(self._job.call.request_id), suppress(Disconnected):
-            await unless_disconnected(receive, answer)
+            await unless_disconnected(receive, answer(scope, receive, send))
 
     async def _whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         usage = UsageCount(self._job)

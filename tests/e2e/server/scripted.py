@@ -1,10 +1,11 @@
-"""The world around the HTTP front, in the hands of a test: an engine that says what the test says, a tokenizer of bytes,
-and a client that sees every ASGI message."""
+"""The world around the HTTP front, in the hands of a test.
+
+An engine that says what the test says, a tokenizer of bytes, and a client that sees every ASGI message.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -79,9 +80,7 @@ class ByteTokenizer:
 def logprobs_of(token_ids: Sequence[int], num_top: int) -> tuple[TokenLogprobs, ...]:
     """The token itself first, with -1; then the ids that follow it, each less likely."""
     return tuple(
-        TokenLogprobs(
-            token_id, -1.0, 1, tuple(((token_id + step) % 256, -1.0 - step) for step in range(num_top))
-        )
+        TokenLogprobs(token_id, -1.0, 1, tuple(((token_id + step) % 256, -1.0 - step) for step in range(num_top)))
         for token_id in token_ids
     )
 

@@ -1,10 +1,11 @@
 """Stop strings in a stream of text."""
 
 import pytest
-from evenflow.core.errors import InvalidRequest
-from evenflow.engine.stops import MAX_STOP_CHARS, StopMatcher
 from hypothesis import event, given
 from hypothesis import strategies as st
+
+from evenflow.core.errors import InvalidRequest
+from evenflow.engine.stops import MAX_STOP_CHARS, StopMatcher
 
 
 def run(pieces: list[str], stop: list[str], *, include: bool = False, unarmed: int = 0) -> tuple[str, str | None]:
@@ -20,7 +21,7 @@ def run(pieces: list[str], stop: list[str], *, include: bool = False, unarmed: i
 
 
 def expected(text: str, stop: list[str], *, include: bool, after: int) -> tuple[str, str | None]:
-    """By looking at the whole text: the match that ends first, beyond the first `after` characters; then the longest."""
+    """By looking at all of it: the match that ends first, beyond the first `after` characters; then the longest."""
     for end in range(after + 1, len(text) + 1):
         matches = [s for s in stop if text[:end].endswith(s)]
         if matches:

@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 
 import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from evenflow.core.plan import RequestOutput, TokenLogprobs
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.engine.api import Delta, TextOptions
 from evenflow.engine.stream import merge
 from evenflow.engine.text import Detokenizer, OutputText, TokenText
-from hypothesis import assume, event, given
-from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIAL = "<|end|>"
 
@@ -22,14 +23,19 @@ class _Library:
     def __init__(self, tokenizer: Tokenizer, bytes_of: Callable[[str], bytes]) -> None:
         self.library = tokenizer
         self._bytes_of = bytes_of
-        self.special_id = tokenizer.token_to_id(SPECIAL)
+        self.special_id = self.id_of(SPECIAL)
         self.vocab_size = tokenizer.get_vocab_size()
+
+    def id_of(self, token: str) -> int:
+        token_id = self.library.token_to_id(token)
+        assert token_id is not None
+        return token_id
 
     def encode(self, text: str) -> list[int]:
         return list(self.library.encode(text, add_special_tokens=False).ids)
 
     def token_bytes(self, token_id: int, /) -> bytes:
-        token = self.library.id_to_token(token_id)
+        token = self.library.id_to_token(token_id) or ""
         return SPECIAL.encode() if token_id == self.special_id else self._bytes_of(token)
 
     def is_special(self, token_id: int, /) -> bool:
@@ -39,7 +45,13 @@ class _Library:
         return str(self.library.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
 
-CORPUS = ["the quick brown fox", "naïve café — déjà vu", "日本語のテキスト", "🙂🙃 emoji 👩‍👩‍👧", "    def f(x):\n        return x"] * 3
+CORPUS = [
+    "the quick brown fox",
+    "naïve café — déjà vu",
+    "日本語のテキスト",
+    "🙂🙃 emoji 👩‍👩‍👧",
+    "    def f(x):\n        return x",
+] * 3
 
 
 def _gpt2_bytes() -> dict[str, int]:
@@ -85,11 +97,11 @@ def stream(tokenizer: TokenText, prompt: Sequence[int], ids: Sequence[int], *, s
     return [*(detokenizer.push(token_id) for token_id in ids), detokenizer.finish()]
 
 
-# ---- characters --------------------------------------------------------------------------------------------------------
+# ---- characters ------------------------------------------------------------------------------------------------------
 
 
 @given(ids=st.lists(st.integers(0, byte_level().vocab_size - 1), max_size=40), skip=st.booleans())
-def test_byte_level_tokens_give_what_the_library_decodes_even_where_bytes_are_broken(ids: list[int], skip: bool) -> None:
+def test_byte_level_tokens_give_what_the_library_decodes_also_from_broken_bytes(ids: list[int], skip: bool) -> None:
     tokenizer = byte_level()
     whole = tokenizer.decode(ids, skip_special_tokens=skip)
     event(f"broken bytes: {'�' in whole}")
@@ -118,7 +130,7 @@ def test_sentence_piece_output_continues_the_prompt(text: str, data: st.DataObje
 
 def test_the_first_word_keeps_its_space_behind_a_prompt_and_loses_it_at_the_start_of_a_text() -> None:
     tokenizer = sentence_piece()
-    ids = [tokenizer.library.token_to_id(token) for token in ("▁the", "▁fox")]
+    ids = [tokenizer.id_of(token) for token in ("▁the", "▁fox")]
     assert stream(tokenizer, [ids[0]], ids) == [" the", " fox", ""]
     assert stream(tokenizer, [tokenizer.special_id], ids) == ["the", " fox", ""]
     assert stream(byte_level(), [byte_level().special_id], byte_level().encode(" the"))[0].startswith(" ")
@@ -126,7 +138,7 @@ def test_the_first_word_keeps_its_space_behind_a_prompt_and_loses_it_at_the_star
 
 def test_an_unfinished_character_becomes_a_replacement_only_where_generation_ends() -> None:
     tokenizer = sentence_piece()
-    euro = [tokenizer.library.token_to_id(f"<0x{byte:02X}>") for byte in "€".encode()]
+    euro = [tokenizer.id_of(f"<0x{byte:02X}>") for byte in "€".encode()]
     assert stream(tokenizer, [1], euro) == ["", "", "€", ""]
     assert stream(tokenizer, [1], euro[:2]) == ["", "", "�"]
     assert stream(tokenizer, [1], [euro[0], euro[0], *euro[1:]]) == ["", "�", "", "€", ""]
@@ -163,7 +175,7 @@ def test_each_token_is_decoded_once_however_long_the_output() -> None:
     assert tokenizer.asked <= 1001
 
 
-# ---- completions -------------------------------------------------------------------------------------------------------
+# ---- completions -----------------------------------------------------------------------------------------------------
 
 
 class LetterTokenizer:

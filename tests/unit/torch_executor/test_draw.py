@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+
 from evenflow.executors.torch.draw import draw_one, draw_rows, uniforms
 
 # The 99.9 % point of chi-square with 99 degrees of freedom.

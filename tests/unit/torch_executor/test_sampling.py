@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.torch_executor.reference import could_draw, distribution
 
 from evenflow.core.plan import Entry
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.executors.torch.draw import uniforms
 from evenflow.executors.torch.sampling import Sampler
+from unit.torch_executor.reference import could_draw, distribution
 
 Rows = list[list[float]]
 
@@ -41,7 +41,9 @@ def generate(requests: Sequence[Request], steps: Sequence[Rows], *, first_row: i
     return outputs
 
 
-def one(sampling: SamplingParams, *steps: list[float], prompt: Sequence[int] = (0,), eos: Sequence[int] = ()) -> list[int]:
+def one(
+    sampling: SamplingParams, *steps: list[float], prompt: Sequence[int] = (0,), eos: Sequence[int] = ()
+) -> list[int]:
     return generate([request(sampling, prompt=prompt, eos=eos)], [[logits] for logits in steps])[0]
 
 
@@ -115,11 +117,12 @@ def test_a_preemption_changes_nothing(batch: tuple[list[Request], list[Rows]], a
     logits = [torch.tensor([step[0]], dtype=torch.float32) for step in steps]
     sampler = fresh(logits[0].shape[1])
     output: list[int] = []
+    seat = 0
     for place, row in enumerate(logits):
         if place % after == 0:
-            sampler.leave(place)
-            sampler.enter(place + 1, Entry(each, (*each.prompt_token_ids, *output), 0))
+            sampler.leave(seat)
             seat = place + 1
+            sampler.enter(seat, Entry(each, (*each.prompt_token_ids, *output), 0))
         output += sampler.sample(row, np.array([seat]), np.array([place])).tolist()
     assert output == generate([each], [[step[0]] for step in steps])[0]
 

@@ -6,10 +6,8 @@ in the batch do not enter. The order of operations is vLLM's:
     1. logit_bias, min_tokens, penalties                       logit_edits.py
     2. temperature 0: the arg-max, lowest id among equals      vocab_blocks.py
        otherwise weights w = exp((logit - max) / temperature)
-    3. min_p: drop w < min_p (the largest w is 1)
-    4. top_k: keep the k heaviest, lower ids first among equals
-    5. top_p: of what is left, keep the fewest heaviest tokens that hold top_p of its weight
-    6. draw by (seed, place)                                   draw.py
+    3. min_p, then top_k, then top_p                           filters.py
+    4. draw by (seed, place)                                   draw.py
 
 What is batched: arg-max, weights, block sums, the draw of unfiltered rows. What runs row by row: edits and filters, on
 a handful of candidates each. Parameters live in columns indexed by the request's row number (rows.py).
@@ -22,16 +20,9 @@ import torch
 
 from evenflow.core.plan import Entry
 from evenflow.executors.torch.draw import draw_one, draw_rows, uniforms
+from evenflow.executors.torch.filters import survivors
 from evenflow.executors.torch.logit_edits import LogitEdits
-from evenflow.executors.torch.vocab_blocks import (
-    Floats,
-    Ids,
-    argmax_rows,
-    at_least,
-    block_maxima,
-    largest,
-    make_finite,
-)
+from evenflow.executors.torch.vocab_blocks import Floats, Ids, argmax_rows, block_maxima, make_finite
 
 # Below this a temperature is 0: dividing by it would leave one token anyway, or overflow.
 MIN_TEMPERATURE = 1e-5
@@ -94,8 +85,11 @@ class Sampler:
 
     def _draw(self, logits: torch.Tensor, maxima: Floats, rows: Ids, places: Ids) -> Ids:
         peaks = torch.from_numpy(maxima.max(1, keepdims=True))
-        temperature = torch.from_numpy(self._temperature[rows][:, None])
-        weights = logits.sub_(peaks).div_(temperature).exp_()
+        temperature = self._temperature[rows][:, None]
+        weights = logits.sub_(peaks)
+        if (temperature != 1.0).any():
+            weights.div_(torch.from_numpy(temperature))
+        weights.exp_()
         u = uniforms(self._seed[rows], places)
         filters = self._filters[rows]
         if not filters.any():
@@ -104,49 +98,16 @@ class Sampler:
         plain = np.flatnonzero(~filters)
         if len(plain):
             tokens[plain] = draw_rows(weights, plain, u[plain])
-        heaviest = block_maxima(weights)
+        maxima = block_maxima(weights)
         values = weights.numpy()
         for i in np.flatnonzero(filters):
-            ids = self._survivors(values[i], heaviest[i], int(rows[i]))
+            row = rows[i]
+            ids = survivors(
+                values[i],
+                maxima[i],
+                top_k=int(self._top_k[row]),
+                top_p=float(self._top_p[row]),
+                min_p=float(self._min_p[row]),
+            )
             tokens[i] = draw_one(ids, values[i][ids], float(u[i]))
         return tokens
-
-    def _survivors(self, weights: Floats, maxima: Floats, row: int) -> Ids:
-        """The ids, ascending, that min_p, top_k and top_p leave; never empty."""
-        top_k, top_p, min_p = int(self._top_k[row]), float(self._top_p[row]), float(self._min_p[row])
-        if top_k:
-            ids = largest(weights, maxima, top_k)
-            if min_p:
-                ids = ids[weights[ids] >= min_p]
-            if top_p < 1.0:
-                ids = _heaviest_first_until(ids, weights, top_p * float(weights[ids].sum(dtype=np.float64)))
-            ids.sort()
-            return ids
-        if min_p:
-            ids = at_least(weights, maxima, min_p)
-            if top_p < 1.0:
-                ids = ids[np.argsort(-weights[ids], kind="stable")]
-                ids = _heaviest_first_until(ids, weights, top_p * float(weights[ids].sum(dtype=np.float64)))
-                ids.sort()
-            return ids
-        return _nucleus(weights, maxima, top_p)
-
-
-def _heaviest_first_until(ids: Ids, weights: Floats, mass: float) -> Ids:
-    """The shortest head of `ids` that weighs at least `mass`."""
-    cumulative = np.cumsum(weights[ids], dtype=np.float64)
-    return ids[: int(np.searchsorted(cumulative, mass, side="left")) + 1]
-
-
-def _nucleus(weights: Floats, maxima: Floats, top_p: float) -> Ids:
-    """top_p over a whole row: a bound is lowered until what lies above it is heavy enough, and only that is sorted."""
-    mass = top_p * float(weights.sum(dtype=np.float64))
-    bound = 2.0**-5
-    ids = at_least(weights, maxima, bound)
-    while bound > 0.0 and weights[ids].sum(dtype=np.float64) < mass:
-        bound = bound * 2.0**-5 if bound > 2.0**-100 else 0.0
-        ids = at_least(weights, maxima, bound)
-    ids = ids[np.argsort(-weights[ids], kind="stable")]
-    ids = _heaviest_first_until(ids, weights, mass)
-    ids.sort()
-    return ids

@@ -72,16 +72,30 @@ def at_least(row: Floats, maxima: Floats, bound: float) -> Ids:
     return blocks[found // BLOCK] * BLOCK + found % BLOCK
 
 
-def largest(row: Floats, maxima: Floats, count: int) -> Ids:
-    """The `count` ids with the largest values, largest first, the lower id first among equals.
+def heaviest(row: Floats, maxima: Floats, count: int) -> Ids:
+    """The `count` ids with the largest values, ascending; the lower ids among equals.
 
     The count-th largest block maximum is a bound: that many tokens reach it, so everyone wanted does.
     """
     count = min(count, len(row))
-    source = maxima if count <= len(maxima) else row
-    bound = np.partition(source, len(source) - count)[len(source) - count]
-    candidates = at_least(row, maxima, float(bound))
-    return candidates[np.argsort(-row[candidates], kind="stable")[:count]]
+    ids = np.arange(len(row)) if count > len(maxima) else at_least(row, maxima, float(_nth_largest(maxima, count)))
+    values = row[ids]
+    last = _nth_largest(values, count)
+    above = values > last
+    equal = np.flatnonzero(values == last)[: count - np.count_nonzero(above)]
+    above[equal] = True
+    return ids[above]
+
+
+def largest(row: Floats, maxima: Floats, count: int) -> Ids:
+    """The same ids, the largest value first and the lower id first among equals."""
+    ids = heaviest(row, maxima, count)
+    return ids[np.argsort(-row[ids], kind="stable")]
+
+
+def _nth_largest(values: Floats, count: int) -> np.float32:
+    value: np.float32 = np.partition(values, len(values) - count)[len(values) - count]
+    return value
 
 
 def make_finite(rows: torch.Tensor, maxima: Floats) -> None:

@@ -1,0 +1,111 @@
+"""`evenflow bench`: measurements of evenflow itself. Ratios in one run mean more than any single figure."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import App, Parameter
+from rich.console import Console
+from rich.table import Table
+
+from evenflow.bench import offline as offline_bench
+from evenflow.bench import scheduler as scheduler_bench
+from evenflow.cli.progress import model_on_disk
+from evenflow.engine.config import EngineConfig
+from evenflow.models.tokenizer import load_tokenizer
+from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
+
+app = App(name="bench", help="Measure evenflow on this machine.")
+
+
+@app.command
+def scheduler(*, running: int = 64, waiting: int = 0, steps: int = 1000, json: bool = False) -> None:
+    """Time one step of the scheduler (schedule and update) in pure Python, without a model.
+
+    Parameters
+    ----------
+    running
+        Requests that decode.
+    waiting
+        Requests in the queue behind them.
+    steps
+        Steps to time.
+    json
+        Print JSON instead of a table.
+    """
+    cost = scheduler_bench.measure(running=running, waiting=waiting, steps=steps)
+    _show(asdict(cost), json)
+
+
+@app.command
+def offline(
+    workload: Path | None = None,
+    *,
+    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
+    repeat: int = 3,
+    single_stream: bool = True,
+    limit: int | None = None,
+    json: bool = False,
+) -> None:
+    """Run the offline workloads W1 (all requests at once) and W2 (one stream) and print tokens per second.
+
+    Parameters
+    ----------
+    workload
+        JSON file with w1, w2 and w3; the standard one (seed 0) is generated if none is given.
+    engine
+        The engine to measure.
+    repeat
+        Passes over W1.
+    single_stream
+        Measure W2 as well.
+    limit
+        Only the first so many requests of W1.
+    json
+        Print JSON instead of a table.
+    """
+    path = model_on_disk(engine.model)
+    console = Console(stderr=True)
+    chosen = read_workload(workload) if workload is not None else _standard_workload(path, console)
+    if limit is not None:
+        chosen = replace(chosen, w1=chosen.w1[:limit])
+    with console.status("") as status:
+        result = offline_bench.measure(
+            replace(engine, model=str(path)),
+            chosen,
+            repeat=repeat,
+            single_stream=single_stream,
+            progress=status.update,
+        )
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(asdict(result))).decode())
+        return
+    _show(result.settings, False)
+    table = Table("W1", "wall s", "output tokens/s", "steps", "tokens per step", "preemptions", box=None)
+    for index, run in enumerate(result.runs):
+        per_step = (run.prompt_tokens + run.output_tokens) / run.steps
+        rate = f"{run.output_tokens_per_second:.1f}"
+        table.add_row(
+            str(index), f"{run.wall_seconds:.2f}", rate, str(run.steps), f"{per_step:.0f}", str(run.preemptions)
+        )
+    Console().print(table)
+    print(f"W1 median: {result.median_output_tokens_per_second:.1f} output tokens/s")
+    if result.single_stream is not None:
+        single = result.single_stream
+        print(f"W2: first token after {single.ttft_ms:.1f} ms, then {single.ms_per_token:.2f} ms per token")
+
+
+def _standard_workload(path: Path, console: Console) -> PeerWorkload:
+    with console.status("generating the workload"):
+        return generate(load_tokenizer(path))
+
+
+def _show(values: dict[str, object] | dict[str, str], json: bool) -> None:
+    if json:
+        print(msgspec.json.encode(values).decode())
+        return
+    table = Table("what", "value", show_header=False, box=None)
+    for name, value in values.items():
+        table.add_row(name, str(value))
+    Console().print(table)

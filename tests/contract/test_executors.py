@@ -1,0 +1,165 @@
+"""What every executor promises: a token for whoever samples, and the same tokens whatever else is going on.
+
+The torch executors run a tiny random Llama in fp32, with greedy and seeded sampling; the shadow memory runs digests.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from contract.executor_world import Played, Shape, play
+from contract.tiny_llama import CONFIG, VOCAB_SIZE, tiny_llama
+from evenflow.core.policy import ByPriority, FirstCome, Order
+from evenflow.core.ports import Executor
+from evenflow.core.request import Request, RequestId, SamplingParams
+from evenflow.engine.clock import VirtualClock
+from evenflow.executors.shadow import ShadowExecutor
+from evenflow.executors.simulated import SimulatedExecutor
+from evenflow.executors.torch.attention import PagedAttention
+from evenflow.executors.torch.executor import TorchExecutor
+from evenflow.executors.torch.kv_memory import KVMemory
+from evenflow.kernels.native import Kernels, load_kernels
+
+MODEL = tiny_llama()
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """So little work is done soonest by one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def _torch(shape: Shape, kernels: Kernels) -> Executor:
+    memory = KVMemory(CONFIG, num_blocks=shape.blocks, block_size=shape.block_size, dtype=torch.float32)
+    return TorchExecutor(
+        MODEL,
+        PagedAttention(memory, CONFIG, kernels=kernels),
+        memory,
+        max_num_seqs=shape.seqs,
+        max_num_batched_tokens=shape.budget,
+        max_model_len=shape.blocks * shape.block_size,
+        seeds=random.Random(0),
+    )
+
+
+def _shadow(shape: Shape) -> Executor:
+    return ShadowExecutor(num_blocks=shape.blocks, block_size=shape.block_size, vocab_size=shape.vocab_size)
+
+
+def _simulated(shape: Shape) -> Executor:
+    return SimulatedExecutor(lambda plan: 0.001 * plan.num_tokens, VirtualClock().advance)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """An executor, and a block size that it likes."""
+
+    make: Callable[[Shape], Executor]
+    block_size: int
+
+
+SHADOW = Kind(_shadow, 4)
+FALLBACK = Kind(lambda shape: _torch(shape, Kernels(None, None, "the test says so")), 4)
+NATIVE = Kind(lambda shape: _torch(shape, load_kernels()), 16)
+SIMULATED = Kind(_simulated, 4)
+
+every_kind = pytest.mark.parametrize(
+    "kind", [SHADOW, FALLBACK, NATIVE, SIMULATED], ids=["shadow", "torch", "native", "simulated"]
+)
+every_kind_that_reads_its_memory = pytest.mark.parametrize(
+    "kind", [SHADOW, FALLBACK, NATIVE], ids=["shadow", "torch", "native"]
+)
+
+SAMPLINGS = (
+    SamplingParams(temperature=0),
+    SamplingParams(temperature=0.8),
+    SamplingParams(temperature=1.0, top_p=0.9, top_k=40),
+    SamplingParams(temperature=0.7, min_p=0.02, presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=1.2),
+    SamplingParams(temperature=0, repetition_penalty=1.1, logit_bias=((3, 2.0),)),
+)
+
+
+ORDERS: tuple[Order, ...] = (FirstCome(), ByPriority())
+
+
+def workload(rng: random.Random, kind: Kind) -> tuple[list[Request], Shape]:
+    """A dozen requests that share prefixes, in a pool that holds one of any length, or a few."""
+    size = kind.block_size
+    shape = Shape(
+        blocks=rng.choice([7, 9]),
+        block_size=size,
+        budget=rng.choice([3, size + 1, 4 * size]),
+        seqs=rng.choice([2, 4, 8]),
+        vocab_size=VOCAB_SIZE,
+        prefix_caching=rng.random() < 0.8,
+        order=rng.choice(ORDERS),
+    )
+    common = [rng.randrange(VOCAB_SIZE) for _ in range(2 * size)]
+    requests = []
+    for index in range(12):
+        own = [rng.randrange(VOCAB_SIZE) for _ in range(rng.randrange(1, 2 * size))]
+        sampling = replace(
+            rng.choice(SAMPLINGS), max_tokens=rng.randrange(1, 3 * size), seed=rng.getrandbits(32), stop_token_ids=(7,)
+        )
+        prompt = (*common[: rng.randrange(2 * size)], *own)
+        requests.append(Request(RequestId(f"r{index}"), prompt, sampling, float(index // 3), priority=rng.randrange(3)))
+    return requests, shape
+
+
+def alone(kind: Kind, request: Request) -> list[int]:
+    """In one piece, with the engine to itself."""
+    shape = Shape(10, kind.block_size, budget=10_000, seqs=1, vocab_size=VOCAB_SIZE, prefix_caching=False)
+    return play(kind.make(shape), [request], shape).outputs[request.id]
+
+
+@every_kind
+def test_who_samples_gets_a_token_and_nobody_else(kind: Kind) -> None:
+    requests, shape = workload(random.Random(1), kind)
+    played = play(kind.make(shape), requests, shape)
+    assert played.steps
+    for plan, outcome in played.steps:
+        assert set(outcome.sampled) == {chunk.request_id for chunk in plan.chunks if chunk.samples}
+        assert all(0 <= token_id < VOCAB_SIZE for token_id in outcome.sampled.values())
+        assert outcome.device_seconds >= 0.0
+
+
+@every_kind_that_reads_its_memory
+def test_a_request_says_in_company_what_it_says_alone(kind: Kind) -> None:
+    rng = random.Random(2)
+    seen: list[Played] = []
+    for _ in range(8):
+        requests, shape = workload(rng, kind)
+        seen.append(play(kind.make(shape), requests, shape))
+        for request in requests:
+            assert seen[-1].outputs[request.id] == alone(kind, request), request
+    assert sum(played.num_preemptions for played in seen) >= 8
+    assert sum(played.num_cached_tokens for played in seen) >= 8
+    assert sum(played.num_partial_chunks for played in seen) >= 8
+
+
+@every_kind_that_reads_its_memory
+def test_an_abort_in_flight_leaves_the_others_alone(kind: Kind) -> None:
+    requests, shape = workload(random.Random(3), kind)
+    aborts = {request.id: 2 + 3 * index for index, request in enumerate(requests) if index % 3 == 0}
+    played = play(kind.make(shape), requests, shape, aborts=aborts)
+    for request in requests:
+        said, expected = played.outputs[request.id], alone(kind, request)
+        assert said == (expected[: len(said)] if request.id in aborts else expected)
+    assert any(
+        len(played.outputs[request_id]) < len(alone(kind, requests[int(request_id[1:])])) for request_id in aborts
+    )
+
+
+@every_kind_that_reads_its_memory
+def test_an_id_may_come_back_as_another_request(kind: Kind) -> None:
+    shape = Shape(4, kind.block_size, budget=8, seqs=1, vocab_size=VOCAB_SIZE)
+    executor = kind.make(shape)
+    for prompt, sampling in ((5, SAMPLINGS[3]), (6, SAMPLINGS[0]), (7, SAMPLINGS[3])):
+        request = Request(RequestId("same"), (prompt, 1, 2), replace(sampling, max_tokens=6, seed=4), 0.0)
+        assert play(executor, [request], shape).outputs[request.id] == alone(kind, request)

@@ -1,0 +1,84 @@
+"""A server process with a scripted engine: `python serve_scripted.py PORT SHUTDOWN_TIMEOUT KIND`.
+
+Prints its URL when it serves. A prompt is answered backwards; one that begins with "wait" gets one token, and the end
+only if the engine is told to drain for longer than no time (KIND `finishing`).
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+
+from e2e.server.scripted import ScriptedCall, ScriptedEngine, app_for, echo_backwards
+from evenflow.core.errors import ConfigError, ModelError
+from evenflow.core.request import FinishReason
+from evenflow.engine.api import EngineState
+from evenflow.server.serve import ServeSettings, run
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def script(call: ScriptedCall) -> None:
+    if call.prompt.startswith("wait"):
+        call.say("x")
+    else:
+        echo_backwards(call)
+
+
+class Stubborn(ScriptedEngine):
+    """What waits never ends by itself."""
+
+    async def drain(self, timeout_seconds: float) -> None:
+        self.state = EngineState.DRAINING
+        say("draining")
+        await super().drain(timeout_seconds)
+
+
+class Finishing(Stubborn):
+    """What waits ends once the engine is told to drain, after a client saw that it drains."""
+
+    async def drain(self, timeout_seconds: float) -> None:
+        self.state = EngineState.DRAINING
+        say("draining")
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        for call in self.calls:
+            call.say("y", FinishReason.STOP)
+        await super().drain(timeout_seconds)
+
+
+class Loading(ScriptedEngine):
+    """Never done loading."""
+
+    async def start(self) -> None:
+        self.state = EngineState.STARTING
+        say("loading")
+        await asyncio.Event().wait()
+
+
+class Unloadable(ScriptedEngine):
+    async def start(self) -> None:
+        raise ModelError("model.safetensors is broken")
+
+
+ENGINES: Mapping[str, Callable[[], ScriptedEngine]] = {
+    "stubborn": lambda: Stubborn(script),
+    "finishing": lambda: Finishing(script),
+    "loading": lambda: Loading(script),
+    "unloadable": lambda: Unloadable(script),
+}
+
+
+def main(port: str, timeout: str, kind: str) -> int:
+    engine = ENGINES[kind]()
+    settings = ServeSettings(port=int(port), shutdown_timeout_seconds=float(timeout))
+    try:
+        return run(engine, app_for(engine), settings, say)
+    except (ConfigError, ModelError) as error:
+        say(str(error))
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

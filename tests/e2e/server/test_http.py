@@ -1,0 +1,116 @@
+"""Bytes on a socket that no HTTP library would send."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.server.running import RunningServer, running
+from e2e.server.scripted import PATIENCE_SECONDS, ScriptedEngine, app_for, echo_backwards
+from evenflow.server.http_protocol import MAX_HEAD_BYTES
+from evenflow.server.limits import ServerLimits
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    engine = ScriptedEngine(echo_backwards)
+    with running(engine, app_for(engine, limits=ServerLimits(max_body_bytes=100_000))) as server:
+        yield server
+
+
+def connect(server: RunningServer) -> socket.socket:
+    return socket.create_connection((server.host, server.port), timeout=PATIENCE_SECONDS)
+
+
+def read_answer(connection: socket.socket) -> tuple[int, dict[str, object]]:
+    """One answer with a JSON body of declared length."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += (piece := connection.recv(65536))
+        assert piece, received
+    head, _, body = received.partition(b"\r\n\r\n")
+    fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+    while len(body) < int(fields[b"content-length"]):
+        body += connection.recv(65536)
+    return int(head.split()[1]), json.loads(body)
+
+
+def post(body: bytes, *extra: bytes) -> bytes:
+    head = [b"POST /v1/completions HTTP/1.1", b"host: x", b"content-type: application/json", *extra]
+    return b"\r\n".join([*head, b"", body])
+
+
+def still_works(server: RunningServer) -> None:
+    with connect(server) as connection:
+        connection.sendall(post(b'{"prompt": "abc"}', b"content-length: 17"))
+        status, body = read_answer(connection)
+        assert status == 200, body
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"HELLO\r\n\r\n",
+        b"GET /v1/models HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nhost: x\r\n\r\n",
+        post(b"", b"content-length: 1e9"),
+        post(b"", b"content-length: -1"),
+        post(b"", b"content-length: 5", b"content-length: 6"),
+        post(b"zz\r\n", b"transfer-encoding: chunked"),
+        post(b"", b"bad header name: x"),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_not_http_gets_our_error_shape(server: RunningServer, sent: bytes) -> None:
+    with connect(server) as connection:
+        connection.sendall(sent)
+        status, body = read_answer(connection)
+        assert status == 400
+        assert set(body) == {"error"}
+    still_works(server)
+
+
+@pytest.mark.parametrize("piece", [b"x" * 1000, b"a: b\r\n" * 200])
+def test_a_head_that_never_ends_is_cut_off(server: RunningServer, piece: bytes) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nlong: ")
+        try:
+            for _ in range(64 * MAX_HEAD_BYTES // len(piece)):
+                connection.sendall(piece)
+        except ConnectionError:
+            pass  # cut off while sending: the answer may be lost with the connection
+        else:
+            raise AssertionError("the server took it all")
+    still_works(server)
+
+
+def test_headers_of_a_usual_size_are_fine(server: RunningServer) -> None:
+    with connect(server) as connection:
+        connection.sendall(post(b'{"prompt": "abc"}', b"content-length: 17", b"cookie: " + b"x" * 16_000))
+        assert read_answer(connection)[0] == 200
+
+
+def test_a_chunked_body_is_refused_at_the_byte_that_is_too_many(server: RunningServer) -> None:
+    with connect(server) as connection:
+        connection.sendall(post(b"", b"transfer-encoding: chunked"))
+        for _ in range(11):
+            connection.sendall(b"2710\r\n" + b" " * 10_000 + b"\r\n")
+        # The body has not ended, and never will.
+        status, body = read_answer(connection)
+        assert status == 413, body
+    still_works(server)
+
+
+def test_a_body_announced_too_large_is_refused_before_it_is_sent(server: RunningServer) -> None:
+    with connect(server) as connection:
+        connection.sendall(post(b"", b"content-length: 100001", b"expect: 100-continue"))
+        assert read_answer(connection)[0] == 413
+
+
+def test_requests_on_one_connection_are_answered_in_turn(server: RunningServer) -> None:
+    with connect(server) as connection:
+        for _ in range(3):
+            connection.sendall(post(b'{"prompt": "abc"}', b"content-length: 17"))
+            assert read_answer(connection)[0] == 200

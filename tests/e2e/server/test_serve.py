@@ -1,0 +1,168 @@
+"""The life of a server process: signals, the drain, and what it exits with."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from e2e.server import serve_scripted
+from e2e.server.scripted import PATIENCE_SECONDS
+from evenflow.core.errors import ConfigError
+from evenflow.server.serve import ServeSettings, bind, check_binding
+
+TESTS = Path(__file__).parents[2]
+
+
+class ServerProcess:
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def say(self, text: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(text + "\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def status(self) -> int:
+        return self.process.wait(PATIENCE_SECONDS)
+
+
+@contextmanager
+def server_process(kind: str, *, port: int = 0, timeout: float = PATIENCE_SECONDS) -> Iterator[ServerProcess]:
+    command = [sys.executable, serve_scripted.__file__, str(port), str(timeout), kind]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            yield ServerProcess(process)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_ends_at_a_signal_with_status_0(number: int) -> None:
+    with server_process("stubborn") as server:
+        url = server.line()
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
+        assert httpx.get(f"{url}/ready").status_code == 200
+        server.signal(number)
+        assert server.line() == "draining"
+        assert server.status() == 0
+
+
+def test_a_signal_refuses_new_requests_and_lets_streams_finish() -> None:
+    with server_process("finishing") as server, httpx.Client() as client:
+        url = server.line()
+        body = {"prompt": "wait", "stream": True}
+        with client.stream("POST", f"{url}/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            assert '"text":"x"' in next(lines)
+            server.signal(signal.SIGTERM)
+            assert server.line() == "draining"
+            refused = httpx.post(f"{url}/v1/completions", json={"prompt": "abc"})
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) >= 1
+            assert httpx.get(f"{url}/ready").status_code == 503
+            assert httpx.get(f"{url}/health").status_code == 200
+            server.say("go on")
+            rest = [line for line in lines if line]
+        assert '"text":"y"' in rest[0]
+        assert rest[-1] == "data: [DONE]"
+        assert server.status() == 0
+
+
+def test_what_is_not_done_at_the_timeout_gets_an_error_event() -> None:
+    with server_process("stubborn", timeout=0) as server, httpx.Client() as client:
+        url = server.line()
+        with client.stream("POST", f"{url}/v1/completions", json={"prompt": "wait", "stream": True}) as answer:
+            lines = answer.iter_lines()
+            assert '"text":"x"' in next(lines)
+            server.signal(signal.SIGTERM)
+            rest = [line for line in lines if line]
+        assert len(rest) == 1
+        assert '"code":"engine_unavailable"' in rest[0]
+        assert server.status() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once(number: int) -> None:
+    with server_process("stubborn") as server, httpx.Client() as client:
+        url = server.line()
+        with client.stream("POST", f"{url}/v1/completions", json={"prompt": "wait", "stream": True}) as answer:
+            assert '"text":"x"' in next(answer.iter_lines())
+            server.signal(signal.SIGTERM)
+            assert server.line() == "draining"
+            server.signal(number)
+            assert server.status() == 128 + number
+
+
+def test_a_server_that_still_loads_answers_probes_and_ends_at_a_signal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with server_process("loading", port=port) as server:
+        assert server.line() == "loading"
+        url = f"http://127.0.0.1:{port}"
+        assert httpx.get(f"{url}/health").json()["engine"] == "starting"
+        assert httpx.get(f"{url}/ready").status_code == 503
+        assert httpx.post(f"{url}/v1/completions", json={"prompt": "a"}).status_code == 503
+        server.signal(signal.SIGTERM)
+        assert server.status() == 0
+
+
+def test_an_engine_that_cannot_start_is_raised() -> None:
+    with server_process("unloadable") as server:
+        assert server.line() == "model.safetensors is broken"
+        assert server.status() == 2
+
+
+def test_a_taken_port_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with server_process("stubborn", port=port) as server:
+            assert f"Cannot listen on 127.0.0.1 port {port}" in server.line()
+            assert server.status() == 2
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "300.1.1.1"])
+def test_a_host_that_is_not_there_is_said(host: str) -> None:
+    with pytest.raises(ConfigError, match=host):
+        bind(ServeSettings(host=host))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_this_machine_needs_no_key(host: str) -> None:
+    check_binding(host, None, allow_unauthenticated=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "example.org", "127.0.0.1.example.org"])
+def test_other_machines_need_a_key_or_a_word(host: str) -> None:
+    check_binding(host, "key", allow_unauthenticated=False)
+    check_binding(host, None, allow_unauthenticated=True)
+    with pytest.raises(ConfigError, match="API key"):
+        check_binding(host, None, allow_unauthenticated=False)
+
+
+def test_an_empty_key_is_no_key() -> None:
+    with pytest.raises(ConfigError, match="empty"):
+        check_binding("127.0.0.1", " ", allow_unauthenticated=True)
+
+
+@pytest.mark.parametrize(("port", "timeout"), [(-1, 1.0), (65536, 1.0), (80, -1.0), (80, float("nan"))])
+def test_settings_out_of_range_are_refused(port: int, timeout: float) -> None:
+    with pytest.raises(ConfigError):
+        ServeSettings(port=port, shutdown_timeout_seconds=timeout)

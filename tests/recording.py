@@ -1,0 +1,72 @@
+"""Recorded runs of random workloads: the real core on a virtual clock, its events in the batches that a front gets.
+
+All durations are multiples of 1/8, so that sums of times are exact and folds can be compared without tolerance.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from evenflow.core.budget import FixedBudget
+from evenflow.core.config import SchedulerConfig
+from evenflow.core.events import Event
+from evenflow.core.kv_cache import KVCacheManager
+from evenflow.core.plan import StepOutcome, StepPlan
+from evenflow.core.scheduler import Scheduler
+from evenflow.engine.clock import VirtualClock
+from evenflow.engine.core import EngineCore
+from evenflow.engine.messages import Abort, Add, Command, StepResult
+from evenflow.executors.shadow import ShadowExecutor
+from strategies import Scenario, Seeded, scenario
+from world import VOCAB_SIZE
+
+PAUSE_SECONDS = 0.125
+Batches = list[tuple[Event, ...]]
+
+
+class TimedShadow:
+    """The shadow memory, on a clock: a step takes a quarter of a second and an eighth per token."""
+
+    def __init__(self, shadow: ShadowExecutor, clock: VirtualClock) -> None:
+        self._shadow = shadow
+        self._clock = clock
+
+    def execute(self, plan: StepPlan, /) -> StepOutcome:
+        self._clock.advance(0.25 + 0.125 * plan.num_tokens)
+        return self._shadow.execute(plan)
+
+
+def record(scenario: Scenario) -> Batches:
+    """Play a scenario; aborts fall between steps, which is where the loop takes commands."""
+    shape = scenario.shape
+    clock = VirtualClock()
+    events: list[Event] = []
+    kv = KVCacheManager(num_blocks=shape.blocks, block_size=shape.block_size, prefix_caching=shape.prefix_caching)
+    config = SchedulerConfig(shape.seqs, 10_000, VOCAB_SIZE, shape.watermark)
+    policy = shape.world().policy
+    assert isinstance(policy.budget, FixedBudget)
+    shadow = ShadowExecutor(num_blocks=shape.blocks, block_size=shape.block_size, vocab_size=VOCAB_SIZE)
+    core = EngineCore(Scheduler(config, kv, policy, events.append), TimedShadow(shadow, clock), clock, events)
+    core.announce((("policy", policy.order.name),))
+    return [result.events for result in _play(scenario, core, clock) if result.events]
+
+
+def _play(scenario: Scenario, core: EngineCore, clock: VirtualClock) -> Iterator[StepResult]:
+    commands: list[tuple[float, Command]] = [(request.arrival_time, Add(request)) for request in scenario.requests]
+    commands += [(abort.time, Abort(abort.request_id)) for abort in scenario.aborts]
+    commands.sort(key=lambda command: command[0])
+    while commands or core.has_work:
+        if not core.has_work:
+            clock.advance_to(commands[0][0])
+        while commands and commands[0][0] <= clock.now():
+            core.accept(commands.pop(0)[1])
+        clock.advance(PAUSE_SECONDS)
+        yield core.step() if core.has_work else core.news()
+        clock.advance(PAUSE_SECONDS)
+
+
+def recorded(seed: int) -> Batches:
+    return record(scenario(Seeded(Random(seed))))
+
+
+def flat(batches: Batches) -> list[Event]:
+    return [event for batch in batches for event in batch]

@@ -1,0 +1,220 @@
+"""Steps, one behaviour each. Whole scenarios are pictures in timeline/; what holds in every step is laws.py."""
+
+import pytest
+from pieces import FlowPerTenant
+from world import World, tokens
+
+from evenflow.core.events import Preempted, Scheduled
+from evenflow.core.plan import Door, LeftOut, StepOutcome, TokenLogprobs, WaitReason
+from evenflow.core.policy import ByPriority, SchedulingPolicy
+from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
+
+BY_PRIORITY = SchedulingPolicy(order=ByPriority())
+
+
+def doors(world: World) -> list[tuple[str, WaitReason]]:
+    return [(door.head, door.reason) for door in world.plans[-1].doors]
+
+
+# ---- doors and reasons -------------------------------------------------------------------------------------------
+
+
+def test_without_work_the_plan_is_empty() -> None:
+    plan = World().scheduler.schedule(now=0.0)
+    assert (plan.step, plan.chunks, plan.doors, plan.num_tokens) == (1, (), (), 0)
+
+
+def test_the_door_says_budget_when_no_token_would_be_left() -> None:
+    world = World(budget=4).arrive("a", prompt=9).arrive("b", prompt=2).steps(1)
+    assert doors(world) == [("b", WaitReason.BUDGET)]
+
+
+def test_the_door_says_seats_when_all_are_taken() -> None:
+    world = World(seqs=1).arrive("a", prompt=2).arrive("b", prompt=2).steps(1)
+    assert doors(world) == [("b", WaitReason.MAX_NUM_SEQS)]
+
+
+def test_the_door_says_memory_when_everything_known_does_not_fit() -> None:
+    """Not only the first chunk: room for 4 of its 9 tokens does not let it in."""
+    world = World(blocks=3, budget=8).arrive("a", prompt=5, max_tokens=2).arrive("b", prompt=9, max_tokens=2).steps(1)
+    assert doors(world) == [("b", WaitReason.KV)]
+
+
+def test_nobody_comes_in_while_memory_is_being_taken_back() -> None:
+    world = World(blocks=4, block_size=2, budget=8, policy=BY_PRIORITY)
+    world.arrive("a", prompt=3, max_tokens=5, priority=1).arrive("b", prompt=3, max_tokens=5, priority=1)
+    world.arrive("urgent", prompt=1, at=2, max_tokens=1).steps(3)
+    assert world.plans[-1].preempted == ("b",)
+    assert world.plans[-1].entered == ()
+    assert doors(world) == [("urgent", WaitReason.PREEMPTION)]
+
+
+def test_one_door_speaks_for_the_whole_queue() -> None:
+    world = World(seqs=1).arrive("a", prompt=2, max_tokens=9)
+    for number in range(50):
+        world.arrive(f"w{number}", prompt=2)
+    world.steps(2)
+    assert doors(world) == [("w0", WaitReason.MAX_NUM_SEQS)]
+
+
+def test_each_flow_has_its_own_door() -> None:
+    world = World(seqs=1, policy=SchedulingPolicy(fairness=FlowPerTenant()))
+    world.arrive("a", prompt=2, tenant="x").arrive("b", prompt=2, tenant="x").arrive("c", prompt=2, tenant="y")
+    world.steps(1)
+    assert world.plans[-1].doors == (
+        Door("x", RequestId("b"), WaitReason.MAX_NUM_SEQS),
+        Door("y", RequestId("c"), WaitReason.MAX_NUM_SEQS),
+    )
+
+
+def test_a_running_prefill_that_gets_no_token_is_told_why() -> None:
+    world = World(budget=4, policy=BY_PRIORITY).arrive("long", prompt=20, priority=1)
+    world.arrive("urgent", prompt=8, at=1).steps(2)
+    assert world.plans[-1].left_out == (LeftOut(RequestId("long"), WaitReason.BUDGET),)
+
+
+def test_decodes_beyond_the_budget_are_left_out_from_the_back() -> None:
+    """Two urgent newcomers finish their prefill while an older request decodes: three decodes, two tokens."""
+    world = World(budget=2, policy=BY_PRIORITY).arrive("old", prompt=1, max_tokens=9, priority=1)
+    world.arrive("b", prompt=3, max_tokens=9, at=1).arrive("c", prompt=1, max_tokens=9, at=3)
+    while not world.plans or not world.plans[-1].left_out:
+        world.step()
+    assert world.plans[-1].left_out == (LeftOut(RequestId("old"), WaitReason.BUDGET),)
+
+
+# ---- admission ---------------------------------------------------------------------------------------------------
+
+
+def test_the_watermark_keeps_newcomers_out_while_others_run() -> None:
+    world = World(blocks=4, watermark=2, budget=16).arrive("a", prompt=4, max_tokens=2).arrive("b", prompt=5).steps(1)
+    assert doors(world) == [("b", WaitReason.KV)]
+
+
+def test_an_idle_engine_ignores_the_watermark() -> None:
+    world = World(blocks=4, watermark=4).arrive("a", prompt=13, max_tokens=2).run()
+    assert world.reasons["a"] is FinishReason.LENGTH
+
+
+def test_a_displacement_that_empties_the_engine_ignores_the_watermark_too() -> None:
+    world = World(blocks=4, watermark=2, policy=BY_PRIORITY).arrive("a", prompt=4, priority=1)
+    world.arrive("urgent", prompt=13, max_tokens=2, at=1).steps(2)
+    assert world.plans[-1].preempted == ("a",)
+    assert [entry.request.id for entry in world.plans[-1].entered] == ["urgent"]
+
+
+def test_as_few_as_possible_are_displaced_and_from_the_back() -> None:
+    world = World(blocks=8, budget=32, policy=BY_PRIORITY)
+    for name in ("a", "b", "c"):
+        world.arrive(name, prompt=7, max_tokens=2, priority=1)
+    world.arrive("urgent", prompt=13, max_tokens=2, at=1).steps(2)
+    assert world.plans[-1].preempted == ("c",)
+
+
+def test_nobody_is_displaced_if_it_would_not_be_enough() -> None:
+    world = World(blocks=6, budget=32, policy=BY_PRIORITY).arrive("first", prompt=10, max_tokens=4)
+    world.arrive("later", prompt=5, max_tokens=4, priority=1).arrive("urgent", prompt=20, max_tokens=2, at=1).steps(2)
+    assert world.plans[-1].preempted == ()
+    assert doors(world) == [("urgent", WaitReason.KV)]
+
+
+def test_equals_do_not_displace_each_other() -> None:
+    world = World(seqs=1, policy=BY_PRIORITY).arrive("a", prompt=2).arrive("b", prompt=2, at=1).steps(2)
+    assert world.of(Preempted) == []
+    assert doors(world) == [("b", WaitReason.MAX_NUM_SEQS)]
+
+
+def test_the_displaced_keeps_its_place_in_line() -> None:
+    world = World(seqs=1, policy=BY_PRIORITY)
+    world.arrive("a", prompt=2, max_tokens=4, priority=1).arrive("b", prompt=2, max_tokens=1, priority=1)
+    world.arrive("urgent", prompt=2, max_tokens=1, at=1).run()
+    assert [s.request_id for s in world.of(Scheduled)] == ["a", "urgent", "a", "b"]
+
+
+@pytest.mark.parametrize("num_prompt", [1, 3])
+def test_who_just_came_in_is_not_displaced_by_another_flow_in_the_same_step(num_prompt: int) -> None:
+    """With one prompt token it would be a decode, with three a prefill; both are already in the plan."""
+    world = World(seqs=1, policy=SchedulingPolicy(order=ByPriority(), fairness=FlowPerTenant()))
+    world.arrive("low", prompt=num_prompt, priority=2, tenant="x").arrive("high", prompt=1, priority=1, tenant="y")
+    world.steps(1)
+    assert [entry.request.id for entry in world.plans[0].entered] == ["low"]
+    assert doors(world) == [("high", WaitReason.MAX_NUM_SEQS)]
+    world.steps(1)
+    assert world.plans[1].preempted == ("low",)
+
+
+def test_a_long_prefill_of_lower_priority_does_not_shut_the_door() -> None:
+    world = World(budget=4, policy=BY_PRIORITY).arrive("long", prompt=40, priority=1)
+    world.arrive("urgent", prompt=3, max_tokens=1, at=1).run()
+    assert world.finished("urgent").step == 2
+
+
+# ---- chunks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_fed_in_chunks_of_what_the_budget_leaves() -> None:
+    world = World(budget=4).arrive("a", prompt=10, max_tokens=1).run()
+    assert world.chunk_sizes("a") == [4, 4, 2]
+    assert [chunk.samples for plan in world.plans for chunk in plan.chunks] == [False, False, True]
+
+
+def test_a_decode_is_never_held_up_by_a_prefill() -> None:
+    world = World(budget=4).arrive("a", prompt=2, max_tokens=9).arrive("long", prompt=20, max_tokens=1, at=1).run()
+    assert world.chunk_sizes("a") == [2] + [1] * 8
+    assert world.finished("a").step == 9
+
+
+def test_the_last_token_of_a_prompt_is_prefill_even_alone() -> None:
+    world = World(budget=4).arrive("a", prompt=5, max_tokens=2).run()
+    assert [(plan.num_prefill_tokens, plan.num_decode_tokens) for plan in world.plans] == [(4, 0), (1, 0), (0, 1)]
+
+
+def test_attended_context_counts_every_position_behind_every_fed_token() -> None:
+    world = World(budget=4).arrive("a", prompt=5, max_tokens=2).run()
+    assert [plan.attended_context_tokens for plan in world.plans] == [1 + 2 + 3 + 4, 5, 6]
+
+
+def test_the_block_table_is_the_same_object_until_it_grows() -> None:
+    world = World(block_size=4).arrive("a", prompt=2, max_tokens=5).run()
+    tables = [plan.chunks[0].block_ids for plan in world.plans]
+    assert tables[0] is tables[1] is tables[2]
+    assert len(tables[3]) == 2
+
+
+def test_the_first_output_tells_how_much_was_cached() -> None:
+    world = World().arrive("a", prompt=tokens("x", 9), max_tokens=1)
+    world.arrive("b", prompt=tokens("x", 9), max_tokens=1, at=2).run()
+    assert world.last["a"].num_cached_tokens == 0
+    assert world.last["b"].num_cached_tokens == 8
+    assert world.plans[-1].num_cached_tokens == 8
+
+
+# ---- what the executor reports besides tokens --------------------------------------------------------------------
+
+
+def logprob(token_id: int) -> TokenLogprobs:
+    return TokenLogprobs(token_id, -0.5, 1, ())
+
+
+def test_log_probabilities_are_passed_on_with_the_token() -> None:
+    scheduler = World(budget=2).scheduler
+    a = RequestId("a")
+    scheduler.add(Request(a, (1, 2, 3), SamplingParams(max_tokens=2, logprobs=0, prompt_logprobs=0), 0.0), now=0.0)
+
+    first = scheduler.schedule(now=0.0)
+    (output,) = scheduler.update(first, StepOutcome({}, prompt_logprobs={a: (logprob(2), logprob(3))}), now=1.0)
+    assert (output.token_ids, output.prompt_logprobs) == ((), (logprob(2), logprob(3)))
+
+    second = scheduler.schedule(now=1.0)
+    (output,) = scheduler.update(second, StepOutcome({a: 7}, {a: logprob(7)}), now=2.0)
+    assert (output.token_ids, output.logprobs, output.finish_reason) == ((7,), logprob(7), None)
+
+    third = scheduler.schedule(now=2.0)
+    (output,) = scheduler.update(third, StepOutcome({a: 8}, {a: logprob(8)}), now=3.0)
+    assert (output.token_ids, output.logprobs, output.finish_reason) == ((8,), logprob(8), FinishReason.LENGTH)
+
+
+def test_a_prompt_that_wants_log_probabilities_is_computed_in_full() -> None:
+    world = World().arrive("a", prompt=tokens("x", 9), max_tokens=1).run()
+    sampling = SamplingParams(max_tokens=1, prompt_logprobs=0)
+    world.submit(Request(RequestId("b"), tokens("x", 9), sampling, 9.0)).run()
+    assert world.chunk_sizes("b") == [9]
