@@ -1,13 +1,12 @@
-"""Which of the scheduler's behaviours a run showed, and how often: for tests that must not pass without their subject."""
+"""Which behaviours of the scheduler a run showed, and how often: for tests that must not miss their subject."""
 
 from collections import Counter
-
-from world import World
 
 from evenflow.core.events import Preempted, Scheduled
 from evenflow.core.plan import WaitReason
 from evenflow.core.policy import OneFlow
 from evenflow.core.request import FinishReason, RequestId
+from world import World
 
 
 def shown_by(world: World) -> Counter[str]:
@@ -42,7 +41,9 @@ def _count_steps(world: World, shown: Counter[str]) -> None:
         for door in plan.doors:
             shown[f"door: {door.reason.value}"] += 1
         shown["came in beside a shut door"] += multi_flow and bool(plan.doors) and bool(plan.entered)
-        shown["door: kv, with a watermark"] += world.watermark > 0 and any(d.reason is WaitReason.KV for d in plan.doors)
+        shown["door: kv, with a watermark"] += world.watermark > 0 and any(
+            d.reason is WaitReason.KV for d in plan.doors
+        )
 
 
 def _count_ends(world: World, shown: Counter[str]) -> None:

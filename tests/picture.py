@@ -1,8 +1,8 @@
 """A run as text: a row for each request, a column for each step, so that a change of behaviour is a readable diff.
 
-    8      a prefill chunk of 8 tokens          *    a token came out (alone: an ordinary decode step)
-    4~3*   4 tokens from the prefix cache, 3 computed, and a token came out
-    .      waits       -    runs, but left out of this step       x    preempted       !    aborted
+8      a prefill chunk of 8 tokens          *    a token came out (alone: an ordinary decode step)
+4~3*   4 tokens from the prefix cache, 3 computed, and a token came out
+.      waits       -    runs, but left out of this step       x    preempted       !    aborted
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,7 @@ class Column:
     blocks: int
 
 
-def draw(
-    requests: Sequence[Request], columns: Sequence[Column], reasons: Mapping[str, FinishReason]
-) -> str:
+def draw(requests: Sequence[Request], columns: Sequence[Column], reasons: Mapping[str, FinishReason]) -> str:
     rows = [["time", *(f"{column.time:g}" for column in columns), ""]]
     for request in requests:
         label = f"{request.id} {len(request.prompt_token_ids)}+{request.sampling.max_tokens}"

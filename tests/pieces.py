@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from evenflow.core.policy import FlowId
+from evenflow.core.plan import WaitReason
+from evenflow.core.policy import FlowId, TokenSplit
 from evenflow.core.request import Request
 
 
@@ -18,3 +19,13 @@ class FlowPerTenant:
 
     def pick(self, flows: Collection[FlowId], /) -> FlowId:
         return next(iter(flows))
+
+
+@dataclass(frozen=True, slots=True)
+class OneEach:
+    """One token for decodes and one for prefills, however many could run."""
+
+    name: str = "one-each"
+
+    def split(self, budget: int, num_decodes: int, /) -> TokenSplit:
+        return TokenSplit(1, 1, WaitReason.PREFILL_SHARE)

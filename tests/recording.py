@@ -8,7 +8,7 @@ from random import Random
 
 from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
-from evenflow.core.events import Event
+from evenflow.core.events import Event, StepRecord
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import StepOutcome, StepPlan
 from evenflow.core.scheduler import Scheduler
@@ -66,6 +66,23 @@ def _play(scenario: Scenario, core: EngineCore, clock: VirtualClock) -> Iterator
 
 def recorded(seed: int) -> Batches:
     return record(scenario(Seeded(Random(seed))))
+
+
+def busy_runs(count: int) -> list[Batches]:
+    """The first runs in which tokens, preemptions and left-out requests all happened."""
+    runs: list[Batches] = []
+    seed = 0
+    while len(runs) < count:
+        run = recorded(seed)
+        seed += 1
+        steps = [event for event in flat(run) if isinstance(event, StepRecord)]
+        if (
+            sum(len(step.emitted) for step in steps) > 20
+            and any(step.preemptions for step in steps)
+            and any(step.left_out for step in steps)
+        ):
+            runs.append(run)
+    return runs
 
 
 def flat(batches: Batches) -> list[Event]:

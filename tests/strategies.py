@@ -1,8 +1,8 @@
 """Random workloads that reach what schedulers get wrong.
 
-Requests share prefixes, repeat each other and continue each other's answers; they come in bursts and after everybody has
-left; pools, budgets and seats are tiny, so that chunks end inside blocks and memory runs out. One generator serves both
-Hypothesis (which shrinks) and seeded sweeps (which must see every behaviour); only the source of choices differs.
+Requests share prefixes, repeat each other and continue each other's answers; they come in bursts and after everybody
+has left; pools, budgets and seats are tiny, so that chunks end inside blocks and memory runs out. One generator serves
+both Hypothesis (which shrinks) and seeded sweeps (which must see every behaviour); only the source of choices differs.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from random import Random
 from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
+
+from evenflow.core.policy import ByPriority, Fairness, FirstCome, OneFlow, Order, SchedulingPolicy
+from evenflow.core.request import Request, RequestId, SamplingParams
 from pieces import FlowPerTenant
 from world import VOCAB_SIZE, Abort, World, alone, tokens
-
-from evenflow.core.policy import ByPriority, FirstCome, OneFlow, SchedulingPolicy
-from evenflow.core.request import Request, RequestId, SamplingParams
 
 T = TypeVar("T")
 
@@ -81,8 +81,8 @@ class Scenario:
 
 
 def _shape(choices: Choices) -> Shape:
-    order = choose(choices, [FirstCome(), ByPriority()])
-    fairness = choose(choices, [OneFlow(), OneFlow(), FlowPerTenant()])
+    order: Order = FirstCome() if choices.integer(0, 1) == 0 else ByPriority()
+    fairness: Fairness = OneFlow() if choices.integer(0, 2) < 2 else FlowPerTenant()
     return Shape(
         blocks=choices.integer(2, 14),
         block_size=choose(choices, [4, 2, 3, 1, 8]),

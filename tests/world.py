@@ -28,6 +28,7 @@ from evenflow.engine.clock import VirtualClock
 from evenflow.executors.shadow import ShadowExecutor
 
 VOCAB_SIZE = 5000
+MAX_STEPS = 10_000
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -127,6 +128,7 @@ class World:
             if not self.scheduler.has_work:
                 self.clock.advance_to(self._arrivals[0].arrival_time)
             self.step()
+            assert len(self.plans) < MAX_STEPS, "it goes on for ever"
         laws.check_run(self)
         return self
 

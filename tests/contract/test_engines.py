@@ -310,7 +310,7 @@ async def finish_of(world: World, request_id: str) -> Finished:
     return finished
 
 
-@pytest.mark.parametrize("num_deltas", [1, 2, 10])
+@pytest.mark.parametrize("num_deltas", [1, 10])
 def test_leaving_a_stream_early_frees_the_request(kind: Kind, num_deltas: int) -> None:
     async def scenario(world: World) -> None:
         async with aclosing(world.engine.generate(ask("abc"), TextOptions())) as deltas:
@@ -330,7 +330,7 @@ def test_an_iterator_that_is_dropped_frees_the_request(kind: Kind) -> None:
     kind.play(scenario)
 
 
-@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("turns", [0, 1, 2, 4])
 def test_a_cancelled_reader_frees_the_request_at_whatever_moment(kind: Kind, turns: int) -> None:
     """Cancelled after `turns` turns of the event loop: before the first turn, while queued, or while tokens come."""
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from hypothesis import event, given, target
-from strategies import Scenario, scenarios
-from world import assert_each_said_what_it_says_alone
 
 from evenflow.core.events import Preempted, Scheduled
 from evenflow.core.policy import FirstCome, SchedulingPolicy
+from strategies import Scenario, scenarios
+from world import assert_each_said_what_it_says_alone
 
 
 @given(scenarios())

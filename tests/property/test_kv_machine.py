@@ -1,7 +1,7 @@
 """The KV bookkeeping against a model that is slow and obvious: lists, whole prefixes instead of hashes, no counters.
 
-The model predicts every block id, every hit and every refusal. A block's content is the whole text up to its end, as the
-memory itself would hold it, so a hit on anything else is found out at once.
+The model predicts every block id, every hit and every refusal. A block's content is the whole text up to its end, as
+the memory itself would hold it, so a hit on anything else is found out at once.
 """
 
 from dataclasses import dataclass, field

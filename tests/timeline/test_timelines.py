@@ -2,10 +2,9 @@
 
 from textwrap import dedent
 
+from evenflow.core.policy import ByPriority, SchedulingPolicy
 from pieces import FlowPerTenant
 from world import World, tokens
-
-from evenflow.core.policy import ByPriority, SchedulingPolicy
 
 
 def shows(world: World, expected: str) -> None:

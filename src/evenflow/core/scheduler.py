@@ -219,6 +219,16 @@ class Scheduler:
             if reason is not None:
                 draft.doors.append(Door(flow, head.request.id, reason))
                 del open_flows[flow]
+        if draft.preempted and not pressed:
+            self._shut_doors_of_displaced(draft)
+
+    def _shut_doors_of_displaced(self, draft: Draft) -> None:
+        """Whom a head of another flow displaced may be the only one to wait in its own: that flow has no door yet."""
+        shut = {door.flow for door in draft.doors}
+        for flow in self._waiting.flows():
+            head = self._waiting.head(flow)
+            if flow not in shut and head is not None:
+                draft.doors.append(Door(flow, head.request.id, WaitReason.PREEMPTION))
 
     def _bring_in(self, flow: FlowId, head: RequestState, draft: Draft, budget: int, now: float) -> WaitReason | None:
         """Give the head of a flow its seat and blocks; or say why not, and change nothing."""

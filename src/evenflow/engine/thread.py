@@ -52,10 +52,10 @@ class ThreadLink:
                     raise
                 except Exception as error:
                     on_loop(fail, error)
-                    if not isinstance(error, EvenflowError):
-                        traceback.print_exc()
 
         def fail(error: Exception) -> None:
+            if not isinstance(error, EvenflowError):
+                traceback.print_exception(error)
             reason = f"the engine failed: {type(error).__name__}: {error}"
             if not ready.done():
                 ready.set_exception(error if isinstance(error, EvenflowError) else EngineUnavailable(reason))

@@ -1,6 +1,6 @@
 """Find and load the C++ kernels, or say in one line why not.
 
-The library is plain C (csrc/abi.h; the records below mirror it) and uses OpenMP. torch brings an OpenMP runtime of its own,
+The library is plain C (abi.py) and uses OpenMP. torch brings an OpenMP runtime of its own,
 under the file name that ours asks for, so torch is imported first and the process keeps a single pool of threads; where
 torch uses another runtime, we stay with the torch fallback rather than let two pools fight over the cores.
 
@@ -10,72 +10,18 @@ fallback, or unset for the best that the processor runs.
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, c_char_p
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import torch
+import torch  # noqa: F401  (loads the OpenMP runtime that ours must find)
 
+from evenflow.kernels.abi import ABI_VERSION, KernelTable
 from evenflow.kernels.build import LIBRARY_NAME, SOURCE_FOLDER, source_id
 
-ABI_VERSION = 1
 ENVIRONMENT_VARIABLE = "EVENFLOW_KERNELS"
 INSTRUCTION_SETS = ("amx", "avx512bf16", "avx512", "avx2", "portable")
-
-DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-
-
-class PoolArgs(Structure):
-    _fields_ = (
-        ("base", c_void_p),
-        ("block_size", c_int32),
-        ("num_kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("dtype", c_int32),
-    )
-
-
-class KvWriteArgs(Structure):
-    _fields_ = (
-        ("pool", PoolArgs),
-        ("key", c_void_p),
-        ("value", c_void_p),
-        ("slots", c_void_p),
-        ("key_stride", c_int64),
-        ("value_stride", c_int64),
-        ("num_tokens", c_int32),
-        ("dtype", c_int32),
-    )
-
-
-class AttentionArgs(Structure):
-    _fields_ = (
-        ("pool", PoolArgs),
-        ("query", c_void_p),
-        ("out", c_void_p),
-        ("query_start", c_void_p),
-        ("context_len", c_void_p),
-        ("block_tables", c_void_p),
-        ("query_stride", c_int64),
-        ("out_stride", c_int64),
-        ("num_seqs", c_int32),
-        ("max_blocks", c_int32),
-        ("num_heads", c_int32),
-        ("window", c_int32),
-        ("scale", c_float),
-        ("dtype", c_int32),
-    )
-
-
-class KernelTable(Structure):
-    """Functions of one instruction set. They release the GIL while they run."""
-
-    _fields_ = (
-        ("isa", c_char_p),
-        ("kv_write", ctypes.CFUNCTYPE(None, POINTER(KvWriteArgs))),
-        ("attention", ctypes.CFUNCTYPE(None, POINTER(AttentionArgs))),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What a row of the metrics table says, and the buckets that rows use."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, NamedTuple, TypeVar
@@ -10,6 +10,7 @@ from evenflow.observe.fold import SpanFold
 from evenflow.observe.spans import RequestSpan
 
 FactT = TypeVar("FactT")
+Reading = float | dict[str, float] | None
 
 
 class Kind(Enum):
@@ -29,7 +30,7 @@ class Metric(Generic[FactT]):
     name: str
     kind: Kind
     help: str
-    read: Callable[[FactT], float | Mapping[str, float] | None]
+    read: Callable[[FactT], Reading]
     buckets: tuple[float, ...] = ()
     label: str | None = None
     label_values: tuple[str, ...] = ()

@@ -5,7 +5,6 @@ and counts any number of equal observations. Nothing here is thread-safe: feed a
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
 from typing import Generic
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -58,7 +57,7 @@ class Series(Generic[FactT]):
 
     def __init__(self, metric: Metric[FactT]) -> None:
         self._metric = metric
-        self._read: Callable[[FactT], float | Mapping[str, float] | None] = metric.read
+        self._read = metric.read
         self._of: dict[str, _Number | _Histogram] = {}
         for value in metric.label_values if metric.label is not None else ("",):
             self._of[value] = self._new()
@@ -76,7 +75,7 @@ class Series(Generic[FactT]):
         reading = self._read(fact)
         if reading is None:
             return
-        if isinstance(reading, Mapping):
+        if isinstance(reading, dict):
             for label_value, value in reading.items():
                 self._one(label_value).add(value, count)
         else:
@@ -85,7 +84,7 @@ class Series(Generic[FactT]):
     def put(self, fact: FactT) -> None:
         """For gauges, and totals that are kept elsewhere."""
         reading = self._read(fact)
-        readings = reading if isinstance(reading, Mapping) else {"": reading or 0.0}
+        readings = reading if isinstance(reading, dict) else {"": reading or 0.0}
         for label_value, value in readings.items():
             series = self._one(label_value)
             assert isinstance(series, _Number)

@@ -25,6 +25,7 @@ from evenflow.server.errors import Disconnected, MethodNotAllowed, NotFound, err
 from evenflow.server.front import Front
 from evenflow.server.jobs import LiveJobs
 from evenflow.server.limits import ServerLimits
+from evenflow.server.logprobs import token_texts
 from evenflow.server.middleware import ApiKey, RequestIds
 from evenflow.server.prompts import Prompter
 from evenflow.server.routes import Routes
@@ -68,6 +69,7 @@ def create_app(
     front = Front(
         engine=engine,
         tokenizer=tokenizer,
+        token_texts=token_texts(tokenizer),
         served_model_name=served_model_name,
         limits=limits,
         prompter=Prompter(tokenizer, lanes, limits, max_chars_per_token),

@@ -4,6 +4,7 @@ JSON only if it says so: a web page can make a browser post any other content ty
 asking it first.
 """
 
+import asyncio
 import difflib
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from evenflow.core.errors import InvalidRequest
-from evenflow.server.errors import BodyTooLarge, Disconnected, TooManyBodies, UnsupportedMediaType
+from evenflow.server.errors import BodyTooLarge, BodyTooSlow, Disconnected, TooManyBodies, UnsupportedMediaType
 from evenflow.server.limits import ServerLimits
 
 T = TypeVar("T")
@@ -26,6 +27,10 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTA
 _MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$")
 
 
+# Never refused for what others send: a few large bodies must not shut everybody out.
+SMALL_BODY_BYTES = 64 * 1024
+
+
 class BodyReader:
     """Reads bodies, one per request; knows how many bytes all requests hold together."""
 
@@ -33,43 +38,45 @@ class BodyReader:
         self._limits = limits
         self._bytes_in_flight = 0
 
-    @property
-    def bytes_in_flight(self) -> int:
-        return self._bytes_in_flight
-
     @asynccontextmanager
-    async def receive(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes]:
+    async def receive(self, scope: Scope, receive: Receive) -> AsyncIterator[bytearray]:
         """The body. Its bytes count as in flight until the context is left."""
         check_content_type(Headers(scope=scope))
         self._refuse_if_declared_too_large(Headers(scope=scope).get("content-length"))
-        chunks: list[bytes] = []
-        held = 0
+        body = bytearray()
         try:
-            more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Disconnected
-                chunk: bytes = message.get("body", b"")
-                more = message.get("more_body", False)
-                held += len(chunk)
-                self._bytes_in_flight += len(chunk)
-                self._refuse_if_too_much(held)
-                chunks.append(chunk)
-            yield b"".join(chunks) if len(chunks) > 1 else chunks[0]
+            try:
+                async with asyncio.timeout(self._limits.max_body_seconds):
+                    await self._fill(body, receive)
+            except TimeoutError:
+                seconds = self._limits.max_body_seconds
+                raise BodyTooSlow(f"The body was not complete after {seconds} seconds; send it faster") from None
+            yield body
         finally:
-            self._bytes_in_flight -= held
+            self._bytes_in_flight -= len(body)
+
+    async def _fill(self, body: bytearray, receive: Receive) -> None:
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            chunk: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
+            body += chunk
+            self._bytes_in_flight += len(chunk)
+            self._refuse_if_too_large(len(body))
+            if len(body) > SMALL_BODY_BYTES and self._bytes_in_flight > self._limits.max_body_bytes_in_flight:
+                raise TooManyBodies("The server is busy receiving other large requests; try again later")
 
     def _refuse_if_declared_too_large(self, content_length: str | None) -> None:
         if content_length is not None and _LENGTH.fullmatch(content_length):
-            self._refuse_if_too_much(int(content_length))
+            self._refuse_if_too_large(int(content_length))
 
-    def _refuse_if_too_much(self, num_bytes: int) -> None:
+    def _refuse_if_too_large(self, num_bytes: int) -> None:
         limit = self._limits.max_body_bytes
         if num_bytes > limit:
             raise BodyTooLarge(f"The body is larger than {limit} bytes, the most this server takes; send less")
-        if self._bytes_in_flight > self._limits.max_body_bytes_in_flight:
-            raise TooManyBodies("The server is busy receiving other large requests; try again later")
 
 
 def check_content_type(headers: Headers) -> None:
@@ -79,7 +86,7 @@ def check_content_type(headers: Headers) -> None:
         raise UnsupportedMediaType(f"Content-Type must be application/json, {said}", param="content-type")
 
 
-def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+def decode(decoder: msgspec.json.Decoder[T], body: bytes | bytearray) -> T:
     """The fields of `body`; raises InvalidRequest naming the one at fault."""
     try:
         return decoder.decode(body)

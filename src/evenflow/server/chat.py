@@ -5,7 +5,6 @@ from dataclasses import replace
 import msgspec
 
 from evenflow.engine.api import Delta
-from evenflow.server.encoding import Tokenizer
 from evenflow.server.endings import finish, stop_reason
 from evenflow.server.front import Front
 from evenflow.server.jobs import Call, Draft, Job
@@ -61,9 +60,9 @@ def asked_length(fields: ChatRequest) -> tuple[str, int] | None:
 class ChatFormat:
     """Writes the answer of one job."""
 
-    def __init__(self, job: Job, tokenizer: Tokenizer) -> None:
+    def __init__(self, job: Job, front: Front) -> None:
         self._job = job
-        self._tokenizer = tokenizer
+        self._front = front
         self._with_logprobs = job.requests[0].sampling.logprobs is not None
         self._opened: set[int] = set()
 
@@ -105,7 +104,9 @@ class ChatFormat:
         )
 
     def _logprobs(self, delta: Delta) -> ChatLogprobs | None:
-        return chat_logprobs(self._tokenizer, delta.logprobs) if self._with_logprobs else None
+        if not self._with_logprobs:
+            return None
+        return chat_logprobs(self._front.tokenizer, self._front.token_texts, delta.logprobs)
 
     def _chunk(self, choices: list[ChatChunkChoice], usage: Usage | None = None) -> ChatChunk:
         job = self._job

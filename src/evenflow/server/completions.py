@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import msgspec
 
-from evenflow.core.plan import TokenLogprobs
 from evenflow.engine.api import Delta
-from evenflow.server.encoding import Tokenizer
 from evenflow.server.endings import finish, stop_reason
 from evenflow.server.front import Front
 from evenflow.server.jobs import Call, Draft, Job
-from evenflow.server.logprobs import OffsetLogprobs, joined
+from evenflow.server.logprobs import OffsetLogprobs, no_logprobs
 from evenflow.server.prompts import split_prompts
-from evenflow.server.replies import Completion, CompletionChoice, CompletionLogprobs, Usage
+from evenflow.server.replies import Completion, CompletionChoice, Usage
 from evenflow.server.sampling import check_common, fit_length, require, sampling_params, text_options
 from evenflow.server.schema import CompletionRequest, refuse_unserved
 
@@ -51,9 +49,9 @@ async def completion_job(front: Front, fields: CompletionRequest, call: Call) ->
 class CompletionFormat:
     """Writes the answer of one job."""
 
-    def __init__(self, job: Job, tokenizer: Tokenizer, *, echo: bool) -> None:
+    def __init__(self, job: Job, front: Front, *, echo: bool) -> None:
         self._job = job
-        self._choices = [ChoiceWriter(index, job, tokenizer, echo=echo) for index in range(len(job.requests))]
+        self._choices = [ChoiceWriter(index, job, front, echo=echo) for index in range(len(job.requests))]
 
     def events(self, index: int, delta: Delta) -> list[msgspec.Struct]:
         choice = self._choices[index].write(delta)
@@ -83,30 +81,31 @@ class CompletionFormat:
 class ChoiceWriter:
     """One choice of a completion, across its deltas."""
 
-    def __init__(self, index: int, job: Job, tokenizer: Tokenizer, *, echo: bool) -> None:
+    def __init__(self, index: int, job: Job, front: Front, *, echo: bool) -> None:
         self._index = index
-        self._prompt = job.prompt_of(index)
-        self._tokenizer = tokenizer
-        self._logprobs = (
-            None
-            if job.requests[index].sampling.logprobs is None
-            else OffsetLogprobs(tokenizer, skip_special_tokens=job.options.skip_special_tokens)
-        )
-        self._to_echo = echo
-        self._prompt_logprobs: list[TokenLogprobs] = []
+        self._logprobs: OffsetLogprobs | None = None
+        self._echo: Echo | None = None
+        if job.requests[index].sampling.logprobs is not None:
+            self._logprobs = OffsetLogprobs(
+                front.tokenizer, front.token_texts, skip_special_tokens=job.options.skip_special_tokens
+            )
+        if echo:
+            ids, text = job.prompt_of(index)
+            shown = front.tokenizer.decode(ids, skip_special_tokens=False) if text is None else text
+            self._echo = Echo(ids[0], shown, self._logprobs)
 
     def write(self, delta: Delta) -> CompletionChoice | None:
         """None if there is nothing to show yet."""
-        # A long prompt is computed in chunks, and gives its log-probabilities chunk by chunk before the first token.
-        self._prompt_logprobs += delta.prompt_logprobs
-        if not delta.finish_reason and not (delta.token_ids if self._to_echo or self._logprobs else delta.text):
+        if self._echo:
+            self._echo.take(delta)
+        if not delta.finish_reason and not (delta.token_ids if self._echo or self._logprobs else delta.text):
             return None
-        text = self._echo_text() if self._to_echo else ""
-        logprobs = self._echo_logprobs(text) if self._to_echo else None
+        text = self._echo.text if self._echo else ""
+        logprobs = None
         if self._logprobs:
-            output = self._logprobs.output(delta.logprobs)
-            logprobs = output if logprobs is None else joined(logprobs, output)
-        self._to_echo = False
+            logprobs = self._echo.logprobs if self._echo else no_logprobs()
+            self._logprobs.output(logprobs, delta.logprobs)
+        self._echo = None
         return CompletionChoice(
             index=self._index,
             text=text + delta.text,
@@ -115,11 +114,20 @@ class ChoiceWriter:
             stop_reason=stop_reason(delta),
         )
 
-    def _echo_text(self) -> str:
-        ids, text = self._prompt
-        return self._tokenizer.decode(ids, skip_special_tokens=False) if text is None else text
 
-    def _echo_logprobs(self, text: str) -> CompletionLogprobs | None:
-        if self._logprobs is None:
-            return None
-        return self._logprobs.prompt(self._prompt.token_ids, text, self._prompt_logprobs)
+class Echo:
+    """A prompt that goes out with the first token.
+
+    A long prompt is computed in chunks, and gives its log-probabilities chunk by chunk before that.
+    """
+
+    def __init__(self, first_token_id: int, text: str, writer: OffsetLogprobs | None) -> None:
+        self.text = text
+        self.logprobs = no_logprobs()
+        self._writer = writer
+        if writer:
+            writer.first_of_prompt(self.logprobs, first_token_id, text)
+
+    def take(self, delta: Delta) -> None:
+        if self._writer:
+            self._writer.rest_of_prompt(self.logprobs, delta.prompt_logprobs, self.text)

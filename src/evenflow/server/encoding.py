@@ -24,7 +24,7 @@ TemplateMessage = Mapping[str, str]
 
 class ChatTemplate(Protocol):
     def render(
-        self, messages: Sequence[TemplateMessage], /, *, add_generation_prompt: bool, **variables: object
+        self, messages: Sequence[TemplateMessage], *, add_generation_prompt: bool, **variables: object
     ) -> str: ...
 
 

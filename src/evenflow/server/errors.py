@@ -30,6 +30,10 @@ class BodyTooLarge(RequestError):
     """The body has more bytes than `ServerLimits.max_body_bytes`."""
 
 
+class BodyTooSlow(RequestError):
+    """The body was not complete within `ServerLimits.max_body_seconds`."""
+
+
 class TooManyBodies(RequestError):
     """Other requests' bodies fill the memory that bodies may take; try again later."""
 
@@ -73,6 +77,7 @@ ANSWERS: Mapping[type[BaseException], Answer] = {
     UnknownModel: Answer(404, "invalid_request_error", "model_not_found"),
     NotFound: Answer(404, "invalid_request_error", "not_found"),
     MethodNotAllowed: Answer(405, "invalid_request_error", "method_not_allowed"),
+    BodyTooSlow: Answer(408, "invalid_request_error", "request_timeout"),
     BodyTooLarge: Answer(413, "invalid_request_error", "request_too_large"),
     UnsupportedMediaType: Answer(415, "invalid_request_error", "unsupported_media_type"),
     QueueFull: Answer(429, "rate_limit_error", "queue_full"),

@@ -10,6 +10,7 @@ from evenflow.server.encoding import Tokenizer
 from evenflow.server.errors import UnknownModel
 from evenflow.server.jobs import Call, LiveJobs
 from evenflow.server.limits import ServerLimits
+from evenflow.server.logprobs import TokenTexts
 from evenflow.server.prompts import Prompter
 
 
@@ -19,6 +20,7 @@ class Front:
 
     engine: Engine
     tokenizer: Tokenizer
+    token_texts: TokenTexts
     served_model_name: str
     limits: ServerLimits
     prompter: Prompter

@@ -31,7 +31,8 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(REQUEST_ID_HEADER)
+        # A probe's id names nothing here, and may be of any form.
+        given = None if scope["path"] in OPEN_PATHS else Headers(scope=scope).get(REQUEST_ID_HEADER)
         if given is not None and not _REQUEST_ID.fullmatch(given):
             error = InvalidRequest(
                 f"{REQUEST_ID_HEADER} must be 1 to 128 letters, digits or any of _ . : -", param=REQUEST_ID_HEADER

@@ -14,6 +14,7 @@ from evenflow.server.errors import RETRY_AFTER_SECONDS
 from evenflow.server.front import Front
 from evenflow.server.prompts import Conversation, check_token_ids
 from evenflow.server.replies import DetokenizedPrompt, Health, Model, ModelList, Readiness, Tokens, Version
+from evenflow.server.sampling import require
 from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from evenflow.server.stream import JobResponse, unless_disconnected
 
@@ -57,7 +58,7 @@ class Routes:
             call = front.call(request.state.request_id)
             fields = decode(COMPLETION, body)
             job = await unless_disconnected(request.receive, completion_job(front, fields, call))
-        answer = CompletionFormat(job, front.tokenizer, echo=bool(fields.echo))
+        answer = CompletionFormat(job, front, echo=bool(fields.echo))
         return JobResponse(job, answer, front.engine, front.live)
 
     async def chat_completions(self, request: Request) -> Response:
@@ -67,7 +68,7 @@ class Routes:
             call = front.call(request.state.request_id)
             fields = decode(CHAT, body)
             job = await unless_disconnected(request.receive, chat_job(front, fields, call))
-        return JobResponse(job, ChatFormat(job, front.tokenizer), front.engine, front.live)
+        return JobResponse(job, ChatFormat(job, front), front.engine, front.live)
 
     async def models(self, request: Request) -> Response:
         return json(ModelList(object="list", data=[self._model()]))
@@ -104,8 +105,11 @@ class Routes:
             conversation = Conversation.of(fields)
             text, add_special_tokens = await front.prompter.render(conversation), conversation.add_special_tokens
         (ids,) = await front.prompter.encode([text], add_special_tokens=add_special_tokens)
-        texts = [front.tokenizer.token_text(token_id) for token_id in ids] if fields.return_token_strs else None
-        return Tokens(count=len(ids), max_model_len=facts.max_model_len, tokens=ids, token_strs=texts)
+        spelling = front.tokenizer.token_text
+        spelt = None
+        if fields.return_token_strs:
+            spelt = await front.prompter.lanes.run(len(ids), lambda: [spelling(token_id) for token_id in ids])
+        return Tokens(count=len(ids), max_model_len=facts.max_model_len, tokens=ids, token_strs=spelt)
 
     async def detokenize(self, request: Request) -> Response:
         front, tokenizer = self._front, self._front.tokenizer
@@ -115,6 +119,8 @@ class Routes:
             ids = fields.tokens
             if ids is None:
                 raise InvalidRequest("tokens is missing", param="tokens")
+            most = front.limits.max_detokenize_tokens
+            require(len(ids) <= most, "tokens", f"has {len(ids)} ids; this server takes at most {most}")
             check_token_ids(ids, tokenizer.vocab_size, "tokens")
             work = front.prompter.lanes.run(len(ids), lambda: tokenizer.decode(ids, skip_special_tokens=False))
             return json(DetokenizedPrompt(prompt=await unless_disconnected(request.receive, work)))

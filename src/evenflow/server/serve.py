@@ -107,8 +107,9 @@ class _Server(uvicorn.Server):
 
 
 def run(engine: Engine, app: ASGIApp, settings: ServeSettings, announce: Callable[[str], None]) -> int:
-    """Serve until a signal; returns the exit status. `announce` is given the URL once requests are taken.
+    """Serve until a signal; returns the exit status, to be given to `leave_now` when all files are closed.
 
+    `announce` is given the URL once requests are taken.
     Raises ConfigError if the address cannot be bound, and what `engine.start` raises.
     """
     with bind(settings) as listener:
@@ -119,17 +120,14 @@ def run(engine: Engine, app: ASGIApp, settings: ServeSettings, announce: Callabl
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, shutdown.ask, number)
-            status = await serve(engine, config, listener, settings, announce, shutdown)
-            if shutdown.forced.is_set():
-                leave_now(status)
-            return status
+            return await serve(engine, config, listener, settings, announce, shutdown)
 
         with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             return runner.run(main())
 
 
 def leave_now(status: int) -> NoReturn:
-    """Without waiting for threads: one that tokenises megabytes cannot be interrupted."""
+    """End the process without waiting for threads: one that tokenises megabytes cannot be interrupted."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

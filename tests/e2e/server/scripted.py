@@ -42,9 +42,7 @@ def run(scenario: Coroutine[Any, Any, T]) -> T:
 class RoleTemplate:
     """`<role>content` a line; refuses a first message from the assistant, as real templates do."""
 
-    def render(
-        self, messages: Sequence[TemplateMessage], /, *, add_generation_prompt: bool, **variables: object
-    ) -> str:
+    def render(self, messages: Sequence[TemplateMessage], *, add_generation_prompt: bool, **variables: object) -> str:
         if messages[0]["role"] == "assistant":
             raise ValueError("conversation must start with the user")
         lines = [f"<{message['role']}>{message['content']}\n" for message in messages]
@@ -71,7 +69,8 @@ class ByteTokenizer:
         return token_id in (BOS, EOS)
 
     def token_text(self, token_id: int, /) -> str:
-        return self.token_bytes(token_id).decode(errors="replace")
+        """A spelling unlike the text, as vocabularies have it."""
+        return f"<{token_id}>"
 
     def token_bytes(self, token_id: int, /) -> bytes:
         return {BOS: b"<s>", EOS: b"</s>"}.get(token_id) or bytes([token_id])
@@ -246,6 +245,11 @@ class Exchange:
 
     def go_on_reading(self) -> None:
         self._reading.set()
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything of the answer has come, read or not."""
+        return self.status is not None or not self._from_app.empty()
 
     async def next_bytes(self) -> bytes:
         """The next bytes of the body; b"" at the end of the response."""

@@ -6,13 +6,15 @@ only if the engine is told to drain for longer than no time (KIND `finishing`).
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable, Mapping
 
-from e2e.server.scripted import ScriptedCall, ScriptedEngine, app_for, echo_backwards
+from e2e.server.scripted import ByteTokenizer, ScriptedCall, ScriptedEngine, app_for, echo_backwards
 from evenflow.core.errors import ConfigError, ModelError
 from evenflow.core.request import FinishReason
 from evenflow.engine.api import EngineState
-from evenflow.server.serve import ServeSettings, run
+from evenflow.server.encoding import SHORT_CHARS
+from evenflow.server.serve import ServeSettings, leave_now, run
 
 
 def say(text: str) -> None:
@@ -25,6 +27,16 @@ def script(call: ScriptedCall) -> None:
         call.say("x")
     else:
         echo_backwards(call)
+
+
+class SlowTokenizer(ByteTokenizer):
+    """Takes for ever for a text that is not short."""
+
+    def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]:
+        if len(text) > SHORT_CHARS:
+            say("tokenising")
+            threading.Event().wait()
+        return super().encode(text, add_special_tokens=add_special_tokens)
 
 
 class Stubborn(ScriptedEngine):
@@ -74,11 +86,11 @@ def main(port: str, timeout: str, kind: str) -> int:
     engine = ENGINES[kind]()
     settings = ServeSettings(port=int(port), shutdown_timeout_seconds=float(timeout))
     try:
-        return run(engine, app_for(engine), settings, say)
+        return run(engine, app_for(engine, tokenizer=SlowTokenizer()), settings, say)
     except (ConfigError, ModelError) as error:
         say(str(error))
         return 2
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    leave_now(main(*sys.argv[1:]))

@@ -13,6 +13,7 @@ from e2e.server.scripted import (
     world,
 )
 from evenflow.core.request import FinishReason
+from evenflow.server.body import SMALL_BODY_BYTES
 from evenflow.server.encoding import GIANT_CHARS, SHORT_CHARS
 from evenflow.server.limits import ServerLimits
 
@@ -209,19 +210,33 @@ def test_a_body_is_refused_as_soon_as_it_is_too_large() -> None:
     run(scenario())
 
 
-def test_bodies_share_a_bound_and_give_their_share_back() -> None:
+def test_large_bodies_share_a_bound_and_give_their_share_back() -> None:
     async def scenario() -> None:
-        limits = ServerLimits(max_body_bytes=1000, max_body_bytes_in_flight=1500)
+        large = b" " * (2 * SMALL_BODY_BYTES)
+        limits = ServerLimits(max_body_bytes_in_flight=3 * SMALL_BODY_BYTES)
         _, client = world(echo_backwards, limits=limits)
         first = client.open("POST", COMPLETIONS)
-        first.upload(b'{"prompt": "abc"' + b" " * 900, more=True)
+        first.upload(b'{"prompt": "abc"' + large, more=True)
         await asyncio.sleep(0)
-        second = await client.post(COMPLETIONS, b'{"prompt": "abc"}' + b" " * 900)
+        second = await client.post(COMPLETIONS, b'{"prompt": "abc"}' + large)
         assert (second.status, second.json()["error"]["code"]) == (429, "too_many_bodies")
         assert int(second.headers["retry-after"]) >= 1
+        # Small ones are let in nevertheless.
+        assert (await client.post(COMPLETIONS, {"prompt": "abc"})).status == 200
         first.upload(b"}")
         assert (await first.finish()).status == 200
-        assert (await client.post(COMPLETIONS, b'{"prompt": "abc"}' + b" " * 900)).status == 200
+        assert (await client.post(COMPLETIONS, b'{"prompt": "abc"}' + large)).status == 200
+
+    run(scenario())
+
+
+def test_a_body_that_never_ends_is_given_up() -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards, limits=ServerLimits(max_body_seconds=0))
+        exchange = client.open("POST", COMPLETIONS)
+        exchange.upload(b'{"prompt": ', more=True)
+        assert (await exchange.finish()).status == 408
+        assert exchange.json()["error"]["code"] == "request_timeout"
 
     run(scenario())
 

@@ -166,6 +166,22 @@ def test_a_fault_of_our_own_says_nothing_of_itself_and_ends_the_stream(caplog: p
     assert "a stream failed" in caplog.text
 
 
+def test_a_fault_of_our_own_is_a_500_that_says_nothing_of_itself_or_of_the_prompt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        _, client = world(lambda call: call.fail(RuntimeError("secret detail")))
+        exchange = client.send(COMPLETIONS, {"prompt": "my prompt"})
+        with pytest.raises(RuntimeError):  # for the log of the server that runs the app
+            await exchange.finish()
+        assert exchange.status == 500
+        assert exchange.json()["error"]["code"] == "internal_error"
+        assert b"secret" not in exchange.body
+
+    run(scenario())
+    assert "my prompt" not in caplog.text
+
+
 def test_models_are_listed_and_found() -> None:
     async def scenario() -> None:
         _, client = world()
@@ -192,7 +208,7 @@ def test_tokenize_and_detokenize_are_inverse() -> None:
             "count": 4,
             "max_model_len": MAX_MODEL_LEN,
             "tokens": [BOS, 104, 195, 169],
-            "token_strs": ["<s>", "h", "�", "�"],
+            "token_strs": ["<256>", "<104>", "<195>", "<169>"],
         }
         answer = await client.post("/detokenize", {"tokens": [104, 195, 169, EOS]})
         assert answer.json() == {"prompt": "hé</s>"}
@@ -218,6 +234,7 @@ def test_tokenize_and_detokenize_are_inverse() -> None:
         ("/detokenize", {"tokens": [-1]}, "tokens"),
         ("/detokenize", {"tokens": [10**30]}, "tokens"),
         ("/detokenize", {"tokens": "a"}, "tokens"),
+        ("/detokenize", {"tokens": [1] * (256 * 1024 + 1)}, "tokens"),
     ],
 )
 def test_what_cannot_be_tokenised_or_detokenised_is_refused(path: str, body: dict[str, object], param: str) -> None:
@@ -288,6 +305,16 @@ def test_everything_but_probes_needs_the_key(authorization: str | None, status: 
             assert (await client.get(path, headers)).status == 200
         assert (await client.get("/nowhere", headers)).status == (401 if status == 401 else 404)
         assert bool(engine.calls) == (status == 200)
+
+    run(scenario())
+
+
+def test_a_probe_may_have_an_id_of_any_form() -> None:
+    async def scenario() -> None:
+        _, client = world()
+        answer = await client.get("/health", {"x-request-id": "a b/c="})
+        assert answer.status == 200
+        assert answer.headers["x-request-id"] != "a b/c="
 
     run(scenario())
 

@@ -16,6 +16,7 @@ import pytest
 from e2e.server import serve_scripted
 from e2e.server.scripted import PATIENCE_SECONDS
 from evenflow.core.errors import ConfigError
+from evenflow.server.encoding import SHORT_CHARS
 from evenflow.server.serve import ServeSettings, bind, check_binding
 
 TESTS = Path(__file__).parents[2]
@@ -109,6 +110,22 @@ def test_a_second_signal_ends_at_once(number: int) -> None:
             assert server.line() == "draining"
             server.signal(number)
             assert server.status() == 128 + number
+
+
+def test_a_second_signal_waits_for_no_tokenizer() -> None:
+    with server_process("stubborn") as server:
+        host, port = server.line().removeprefix("http://").split(":")
+        body = b'{"prompt": "' + b"a" * (SHORT_CHARS + 1) + b'"}'
+        head = (
+            b"POST /v1/completions HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        )
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
+            connection.sendall(head % len(body) + body)
+            assert server.line() == "tokenising"
+            server.signal(signal.SIGTERM)
+            assert server.line() == "draining"
+            server.signal(signal.SIGTERM)
+            assert server.status() == 128 + signal.SIGTERM
 
 
 def test_a_server_that_still_loads_answers_probes_and_ends_at_a_signal() -> None:

@@ -1,6 +1,13 @@
 """The error tree carries what its handlers need."""
 
-from evenflow.core.errors import ContextOverflow, DuplicateRequest, EvenflowError, InvalidRequest, QueueFull, RequestError
+from evenflow.core.errors import (
+    ContextOverflow,
+    DuplicateRequest,
+    EvenflowError,
+    InvalidRequest,
+    QueueFull,
+    RequestError,
+)
 
 
 def test_a_request_error_names_its_field() -> None:

@@ -8,9 +8,7 @@ from evenflow.core.kv_cache import NO_HIT, KVCacheManager
 from evenflow.core.request import Request, RequestId, RequestState, SamplingParams
 
 
-def state(
-    name: str, token_ids: Sequence[int], *, salt: str = "", prompt_logprobs: int | None = None
-) -> RequestState:
+def state(name: str, token_ids: Sequence[int], *, salt: str = "", prompt_logprobs: int | None = None) -> RequestState:
     sampling = SamplingParams(prompt_logprobs=prompt_logprobs)
     return RequestState(Request(RequestId(name), tuple(token_ids), sampling, 0.0, cache_salt=salt), key=(0,))
 

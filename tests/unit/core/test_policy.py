@@ -47,7 +47,8 @@ def test_one_flow_holds_everybody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "num_decodes", "decode_tokens", "prefill_tokens"), [(8, 0, 0, 8), (8, 3, 3, 5), (8, 8, 8, 0), (2, 5, 2, 0)]
+    ("budget", "num_decodes", "decode_tokens", "prefill_tokens"),
+    [(8, 0, 0, 8), (8, 3, 3, 5), (8, 8, 8, 0), (2, 5, 2, 0)],
 )
 def test_decodes_come_first_and_prefills_share_the_rest(
     budget: int, num_decodes: int, decode_tokens: int, prefill_tokens: int

@@ -13,6 +13,11 @@ def state(name: str, *key: float) -> RequestState:
     return RequestState(Request(RequestId(name), (1,), SamplingParams(), 0.0), key=key)
 
 
+def come_and_go(queue: WaitingQueue, each: RequestState) -> None:
+    queue.push(ONE, each)
+    queue.remove(ONE, each)
+
+
 def num_states_in_memory() -> int:
     gc.collect()
     return sum(isinstance(thing, RequestState) for thing in gc.get_objects())
@@ -72,10 +77,7 @@ def test_the_aborted_are_forgotten_though_the_head_stays() -> None:
     queue.push(ONE, state("head", 0))
     kept_before = num_states_in_memory()
     for number in range(1, 2001):
-        each = state(f"r{number}", number)
-        queue.push(ONE, each)
-        queue.remove(ONE, each)
-    del each
+        come_and_go(queue, state(f"r{number}", number))
     assert num_states_in_memory() - kept_before < 20
     assert len(queue) == 1
 

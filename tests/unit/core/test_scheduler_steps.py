@@ -1,13 +1,13 @@
 """Steps, one behaviour each. Whole scenarios are pictures in timeline/; what holds in every step is laws.py."""
 
 import pytest
-from pieces import FlowPerTenant
-from world import World, tokens
 
 from evenflow.core.events import Preempted, Scheduled
 from evenflow.core.plan import Door, LeftOut, StepOutcome, TokenLogprobs, WaitReason
 from evenflow.core.policy import ByPriority, SchedulingPolicy
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
+from pieces import FlowPerTenant, OneEach
+from world import World, tokens
 
 BY_PRIORITY = SchedulingPolicy(order=ByPriority())
 
@@ -73,13 +73,16 @@ def test_a_running_prefill_that_gets_no_token_is_told_why() -> None:
     assert world.plans[-1].left_out == (LeftOut(RequestId("long"), WaitReason.BUDGET),)
 
 
-def test_decodes_beyond_the_budget_are_left_out_from_the_back() -> None:
-    """Two urgent newcomers finish their prefill while an older request decodes: three decodes, two tokens."""
-    world = World(budget=2, policy=BY_PRIORITY).arrive("old", prompt=1, max_tokens=9, priority=1)
-    world.arrive("b", prompt=3, max_tokens=9, at=1).arrive("c", prompt=1, max_tokens=9, at=3)
-    while not world.plans or not world.plans[-1].left_out:
-        world.step()
-    assert world.plans[-1].left_out == (LeftOut(RequestId("old"), WaitReason.BUDGET),)
+def test_decodes_beyond_their_share_are_left_out_from_the_back() -> None:
+    world = World(policy=SchedulingPolicy(interleave=OneEach())).arrive("a", prompt=1).steps(1)
+    world.arrive("b", prompt=1, at=1).steps(2)
+    assert world.plans[-1].left_out == (LeftOut(RequestId("b"), WaitReason.BUDGET),)
+
+
+def test_a_prefill_that_hits_its_share_is_told_so() -> None:
+    world = World(policy=SchedulingPolicy(interleave=OneEach())).arrive("a", prompt=2).arrive("b", prompt=2).steps(1)
+    assert world.chunk_sizes("a") == [1]
+    assert doors(world) == [("b", WaitReason.PREFILL_SHARE)]
 
 
 # ---- admission ---------------------------------------------------------------------------------------------------
@@ -140,6 +143,12 @@ def test_who_just_came_in_is_not_displaced_by_another_flow_in_the_same_step(num_
     assert doors(world) == [("high", WaitReason.MAX_NUM_SEQS)]
     world.steps(1)
     assert world.plans[1].preempted == ("low",)
+
+
+def test_the_displaced_has_a_door_though_its_flow_was_empty() -> None:
+    world = World(seqs=1, policy=SchedulingPolicy(order=ByPriority(), fairness=FlowPerTenant()))
+    world.arrive("low", prompt=2, priority=1, tenant="x").arrive("urgent", prompt=2, at=1, tenant="y").steps(2)
+    assert world.plans[-1].doors == (Door("x", RequestId("low"), WaitReason.PREEMPTION),)
 
 
 def test_a_long_prefill_of_lower_priority_does_not_shut_the_door() -> None:

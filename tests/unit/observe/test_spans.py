@@ -95,7 +95,7 @@ def test_one_token_has_no_tpot_and_no_gap() -> None:
 
 
 def test_two_tokens_of_one_step_share_the_gap_before_them() -> None:
-    events = [
+    events: list[Event] = [
         arrived("a", 0.0),
         scheduled("a", 1, 0.0),
         first_token("a", 1, 1.0),

@@ -6,7 +6,7 @@ import torch
 
 from evenflow.executors.torch.kv_memory import AttentionShape, KVMemory
 from evenflow.executors.torch.layout import BatchLayout, Int32Array
-from evenflow.kernels.native import DTYPE_CODES, AttentionArgs, KernelTable, KvWriteArgs, PoolArgs
+from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, KernelTable, KvWriteArgs, PoolArgs
 
 NO_WINDOW = 2**31 - 1
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#define EVENFLOW_ABI_VERSION 1
+#define EVENFLOW_ABI_VERSION 2
 
 namespace evenflow {
 
@@ -52,10 +52,75 @@ struct AttentionArgs {
     DType dtype;  // of query and out
 };
 
+// Queries, keys and values of a fused projection, [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim]: queries are
+// normed and rotated in place, keys normed and rotated into the pool, values copied into the pool.
+struct RotaryArgs {
+    PoolArgs pool;
+    void* qkv;
+    const std::int32_t* slots;
+    const float* cos;      // [num_tokens, head_dim / 2]
+    const float* sin;
+    const float* qk_norm;  // [num_heads + num_kv_heads, head_dim], or null: no norm
+    std::int64_t stride;   // elements from one token to the next
+    std::int32_t num_tokens;
+    std::int32_t num_heads;
+    float eps;
+    DType dtype;
+};
+
+// Rows [num_rows, dim] of activations to rows of `out` (of dtype), or, where `quantised` is set, to int8 rows of padded_dim
+// bytes (zero beyond dim) with one scale per row.
+struct RowsArgs {
+    const void* in;
+    void* out;
+    std::int8_t* quantised;
+    float* scales;
+    std::int64_t in_stride;   // elements
+    std::int64_t out_stride;  // elements
+    std::int32_t num_rows;
+    std::int32_t dim;
+    std::int32_t padded_dim;
+    DType dtype;
+};
+
+// in += addend (where there is one), then out = in / rms(in) * weight.
+struct NormArgs {
+    RowsArgs rows;
+    const void* addend;
+    const float* weight;
+    std::int64_t addend_stride;
+    float eps;
+};
+
+// out = activation(gate) * up, the two side by side in rows of 2 * dim.
+struct GatedArgs {
+    RowsArgs rows;
+    std::int32_t activation;  // 0 SiLU, 1 GELU (tanh)
+};
+
+// out[m, n] = a[m, :] . w[n, :] * w_scales[n] * a_scales[m] + bias[n]
+struct Int8GemmArgs {
+    const std::int8_t* a;       // [m rounded up to 16, padded_k]; rows beyond m are read, their results dropped
+    const float* a_scales;      // [m]
+    const std::int8_t* packed;  // int8_gemm.h
+    const float* w_scales;      // [n rounded up to 16]
+    const std::int32_t* w_sums; // [n rounded up to 16]: sums of w over k
+    const float* bias;          // [n], or null
+    void* out;
+    std::int64_t out_stride;
+    std::int32_t m, n, padded_k;
+    DType dtype;  // of out
+};
+
 struct KernelTable {
     const char* isa;
     void (*kv_write)(const KvWriteArgs*);
     void (*attention)(const AttentionArgs*);
+    void (*rotary)(const RotaryArgs*);
+    void (*quantise)(const RowsArgs*);
+    void (*rms_norm)(const NormArgs*);
+    void (*gated)(const GatedArgs*);
+    void (*int8_gemm)(const Int8GemmArgs*);
 };
 
 // One per translation unit isa_*.cpp.

@@ -43,4 +43,11 @@ class Buffer {
     }
 };
 
+// Floats for one row at a time. Each thread has one, so a kernel that holds it must not call another that takes it.
+inline float* row_scratch(int floats) {
+    static thread_local Buffer<float> scratch;
+    scratch.reserve(std::size_t(floats) + LANES);
+    return scratch.data();
+}
+
 }  // namespace evenflow::EVENFLOW_ISA

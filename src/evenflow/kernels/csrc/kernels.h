@@ -2,15 +2,24 @@
 #pragma once
 
 #include "attention.h"
+#include "gated.h"
+#include "int8_gemm.h"
 #include "kv_write.h"
+#include "rms_norm.h"
+#include "rotary.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
-inline constexpr KernelTable make_table(const char* isa) {
+constexpr KernelTable make_table(const char* isa) {
     return {
         .isa = isa,
         .kv_write = kv_write,
         .attention = attention,
+        .rotary = rotary,
+        .quantise = quantise,
+        .rms_norm = rms_norm,
+        .gated = gated,
+        .int8_gemm = int8_gemm,
     };
 }
 

@@ -12,6 +12,9 @@ constexpr int TILE_VECS = 2;
 struct F32 {
     __m256 lo, hi;
 };
+struct I32 {
+    __m256i lo, hi;
+};
 struct Units {
     __m256i lo, hi;
 };
@@ -46,6 +49,13 @@ EVENFLOW_INLINE void store(bf16* p, F32 x) {
     // packus works within 128-bit halves; the permutation puts the quarters back in order.
     const __m256i packed = _mm256_packus_epi32(round_bf16(x.lo), round_bf16(x.hi));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0b11011000));
+}
+
+EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
+    const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
+    const __m256i ordered = _mm256_permute4x64_epi64(words, 0b11011000);
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
@@ -115,5 +125,23 @@ EVENFLOW_INLINE __m256 dot_bf16(__m256 acc, __m256i a, __m256i b) {
 EVENFLOW_INLINE F32 dot_bf16(F32 acc, Units a, Units b) {
     return {dot_bf16(acc.lo, a.lo, b.lo), dot_bf16(acc.hi, a.hi, b.hi)};
 }
+
+EVENFLOW_INLINE I32 splat_i32(std::int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+EVENFLOW_INLINE I32 load_i32(const std::int32_t* p) {
+    const __m256i* from = reinterpret_cast<const __m256i*>(p);
+    return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
+}
+EVENFLOW_INLINE I32 sub(I32 a, I32 b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
+EVENFLOW_INLINE F32 to_f32(I32 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
+
+// Bytes widened to 16 bits, even and odd ones apart: exact, where the instruction on bytes would saturate.
+constexpr int ACTIVATION_BIAS = 0;
+EVENFLOW_INLINE __m256i dot_i8(__m256i acc, __m256i a, __m256i b) {
+    const auto even = [](__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); };
+    const auto odd = [](__m256i x) { return _mm256_srai_epi16(x, 8); };
+    const __m256i sum = _mm256_add_epi32(acc, _mm256_madd_epi16(even(a), even(b)));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(odd(a), odd(b)));
+}
+EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {dot_i8(acc.lo, a.lo, b.lo), dot_i8(acc.hi, a.hi, b.hi)}; }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -12,6 +12,9 @@ constexpr int TILE_VECS = 4;
 struct F32 {
     __m512 v;
 };
+struct I32 {
+    __m512i v;
+};
 struct Units {
     __m512i v;
 };
@@ -38,6 +41,11 @@ EVENFLOW_INLINE void store(bf16* p, F32 x) {
     const __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
 #endif
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
+}
+
+// To int8, nearest even, saturated.
+EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.v)));
 }
 
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -79,5 +87,24 @@ EVENFLOW_INLINE F32 dot_bf16(F32 acc, Units a, Units b) {
     return {_mm512_fmadd_ps(a_high, b_high, _mm512_fmadd_ps(a_low, b_low, acc.v))};
 #endif
 }
+
+EVENFLOW_INLINE I32 splat_i32(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
+EVENFLOW_INLINE I32 load_i32(const std::int32_t* p) { return {_mm512_loadu_si512(p)}; }
+EVENFLOW_INLINE I32 sub(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+EVENFLOW_INLINE F32 to_f32(I32 x) { return {_mm512_cvtepi32_ps(x.v)}; }
+
+// acc + the dot product of four bytes of each unit, exact. With VNNI the bytes of a are unsigned: int8 plus ACTIVATION_BIAS.
+#if defined(__AVX512VNNI__)
+constexpr int ACTIVATION_BIAS = 128;
+EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)}; }
+#else
+constexpr int ACTIVATION_BIAS = 0;
+EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) {
+    const auto even = [](__m512i x) { return _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8); };
+    const auto odd = [](__m512i x) { return _mm512_srai_epi16(x, 8); };
+    const __m512i sum = _mm512_add_epi32(acc.v, _mm512_madd_epi16(even(a.v), even(b.v)));
+    return {_mm512_add_epi32(sum, _mm512_madd_epi16(odd(a.v), odd(b.v)))};
+}
+#endif
 
 }  // namespace evenflow::EVENFLOW_ISA

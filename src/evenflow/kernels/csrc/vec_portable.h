@@ -11,6 +11,9 @@ constexpr int TILE_VECS = 1;
 struct F32 {
     float v[LANES];
 };
+struct I32 {
+    std::int32_t v[LANES];
+};
 struct Units {
     std::uint32_t v[LANES];
 };
@@ -37,6 +40,18 @@ EVENFLOW_INLINE F32 load(const std::int8_t* p) {
 EVENFLOW_INLINE void store(float* p, F32 x) { std::memcpy(p, x.v, sizeof x.v); }
 EVENFLOW_INLINE void store(bf16* p, F32 x) {
     for (int i = 0; i < LANES; ++i) p[i] = to_bf16(x.v[i]);
+}
+
+EVENFLOW_INLINE float nearest_even(float x) {
+    // Adding and taking away 1.5 * 2^23 leaves the nearest whole number, where there are fractions at all.
+    const float magic = 12582912.0f;
+    return std::fabs(x) < 4194304.0f ? (x + magic) - magic : x;
+}
+EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
+    for (int i = 0; i < LANES; ++i) {
+        const float n = nearest_even(x.v[i]);
+        p[i] = std::int8_t(n > 127.0f ? 127.0f : n < -128.0f ? -128.0f : n);
+    }
 }
 
 EVENFLOW_INLINE F32 add(F32 a, F32 b) {
@@ -79,9 +94,7 @@ EVENFLOW_INLINE float reduce_max(F32 a) {
 }
 
 EVENFLOW_INLINE F32 round_even(F32 a) {
-    // Adding and taking away 1.5 * 2^23 leaves the nearest whole number, where there are fractions at all.
-    const float magic = 12582912.0f;
-    return each_lane([&](int i) { return std::fabs(a.v[i]) < 4194304.0f ? (a.v[i] + magic) - magic : a.v[i]; });
+    return each_lane([&](int i) { return nearest_even(a.v[i]); });
 }
 EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) {
     return each_lane([&](int i) {
@@ -124,6 +137,32 @@ EVENFLOW_INLINE F32 dot_bf16(F32 acc, Units a, Units b) {
         const float low = half_of(a.v[i], false) * half_of(b.v[i], false);
         return (acc.v[i] + low) + half_of(a.v[i], true) * half_of(b.v[i], true);
     });
+}
+
+EVENFLOW_INLINE I32 splat_i32(std::int32_t x) {
+    I32 out;
+    for (int i = 0; i < LANES; ++i) out.v[i] = x;
+    return out;
+}
+EVENFLOW_INLINE I32 load_i32(const std::int32_t* p) {
+    I32 out;
+    std::memcpy(out.v, p, sizeof out.v);
+    return out;
+}
+EVENFLOW_INLINE I32 sub(I32 a, I32 b) {
+    for (int i = 0; i < LANES; ++i) a.v[i] -= b.v[i];
+    return a;
+}
+EVENFLOW_INLINE F32 to_f32(I32 x) {
+    return each_lane([&](int i) { return float(x.v[i]); });
+}
+
+constexpr int ACTIVATION_BIAS = 0;
+EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) {
+    for (int i = 0; i < LANES; ++i)
+        for (int shift = 0; shift < 32; shift += 8)
+            acc.v[i] += int(std::int8_t(a.v[i] >> shift)) * int(std::int8_t(b.v[i] >> shift));
+    return acc;
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

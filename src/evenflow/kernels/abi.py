@@ -1,0 +1,129 @@
+"""csrc/abi.h for ctypes: the argument records and the table of functions, field by field. Meanings are told there."""
+
+import ctypes
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+
+import torch
+
+ABI_VERSION = 2
+
+DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+
+
+class PoolArgs(Structure):
+    _fields_ = (
+        ("base", c_void_p),
+        ("block_size", c_int32),
+        ("num_kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class KvWriteArgs(Structure):
+    _fields_ = (
+        ("pool", PoolArgs),
+        ("key", c_void_p),
+        ("value", c_void_p),
+        ("slots", c_void_p),
+        ("key_stride", c_int64),
+        ("value_stride", c_int64),
+        ("num_tokens", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class AttentionArgs(Structure):
+    _fields_ = (
+        ("pool", PoolArgs),
+        ("query", c_void_p),
+        ("out", c_void_p),
+        ("query_start", c_void_p),
+        ("context_len", c_void_p),
+        ("block_tables", c_void_p),
+        ("query_stride", c_int64),
+        ("out_stride", c_int64),
+        ("num_seqs", c_int32),
+        ("max_blocks", c_int32),
+        ("num_heads", c_int32),
+        ("window", c_int32),
+        ("scale", c_float),
+        ("dtype", c_int32),
+    )
+
+
+class RotaryArgs(Structure):
+    _fields_ = (
+        ("pool", PoolArgs),
+        ("qkv", c_void_p),
+        ("slots", c_void_p),
+        ("cos", c_void_p),
+        ("sin", c_void_p),
+        ("qk_norm", c_void_p),
+        ("stride", c_int64),
+        ("num_tokens", c_int32),
+        ("num_heads", c_int32),
+        ("eps", c_float),
+        ("dtype", c_int32),
+    )
+
+
+class RowsArgs(Structure):
+    _fields_ = (
+        ("input", c_void_p),
+        ("out", c_void_p),
+        ("quantised", c_void_p),
+        ("scales", c_void_p),
+        ("in_stride", c_int64),
+        ("out_stride", c_int64),
+        ("num_rows", c_int32),
+        ("dim", c_int32),
+        ("padded_dim", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class NormArgs(Structure):
+    _fields_ = (
+        ("rows", RowsArgs),
+        ("addend", c_void_p),
+        ("weight", c_void_p),
+        ("addend_stride", c_int64),
+        ("eps", c_float),
+    )
+
+
+class GatedArgs(Structure):
+    _fields_ = (("rows", RowsArgs), ("activation", c_int32))
+
+
+class Int8GemmArgs(Structure):
+    _fields_ = (
+        ("a", c_void_p),
+        ("a_scales", c_void_p),
+        ("packed", c_void_p),
+        ("w_scales", c_void_p),
+        ("w_sums", c_void_p),
+        ("bias", c_void_p),
+        ("out", c_void_p),
+        ("out_stride", c_int64),
+        ("m", c_int32),
+        ("n", c_int32),
+        ("padded_k", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class KernelTable(Structure):
+    """Functions of one instruction set. They release the GIL while they run."""
+
+    _fields_ = (
+        ("isa", c_char_p),
+        ("kv_write", ctypes.CFUNCTYPE(None, POINTER(KvWriteArgs))),
+        ("attention", ctypes.CFUNCTYPE(None, POINTER(AttentionArgs))),
+        ("rotary", ctypes.CFUNCTYPE(None, POINTER(RotaryArgs))),
+        ("quantise", ctypes.CFUNCTYPE(None, POINTER(RowsArgs))),
+        ("rms_norm", ctypes.CFUNCTYPE(None, POINTER(NormArgs))),
+        ("gated", ctypes.CFUNCTYPE(None, POINTER(GatedArgs))),
+        ("int8_gemm", ctypes.CFUNCTYPE(None, POINTER(Int8GemmArgs))),
+    )

@@ -1,0 +1,86 @@
+"""The operations of a decoder layer besides attention: norms, gated activations, int8 quantisation and products.
+
+    Rows      a batch of activations [T, n], float32 or bfloat16
+    Int8Rows  the same as int8, with one scale per row: W8A8's left side
+
+Everything works row by row with fixed reduction orders, and sums of int8 products are exact, so with the native body a row's
+bits depend on that row alone.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+K_STEP = 64
+TILE_ROWS = 16
+
+
+class Gate(IntEnum):
+    SILU = 0
+    GELU_TANH = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Int8Rows:
+    """`values[i] * scales[i]` is row i. `values` is [T rounded up to 16, n rounded up to 64]: zero beyond n, whatever
+    beyond T."""
+
+    values: Tensor
+    scales: Tensor
+    num_rows: int
+
+    @classmethod
+    def empty(cls, num_rows: int, dim: int) -> "Int8Rows":
+        shape = (_round_up(num_rows, TILE_ROWS), _round_up(dim, K_STEP))
+        return cls(torch.empty(shape, dtype=torch.int8), torch.empty(num_rows), num_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Int8Weight:
+    """[out_features, in_features], one scale per output, in whatever arrangement its body multiplies fastest."""
+
+    packed: Tensor
+    scales: Tensor
+    sums: Tensor
+    bias: Tensor | None
+    out_features: int
+    in_features: int
+
+
+class Operators(Protocol):
+    """`add_`-like: `hidden` is overwritten with hidden + addend where there is an addend."""
+
+    def rms_norm(self, hidden: Tensor, weight: Tensor, eps: float, addend: Tensor | None = None) -> Tensor: ...
+
+    def rms_norm_int8(self, hidden: Tensor, weight: Tensor, eps: float, addend: Tensor | None = None) -> Int8Rows: ...
+
+    def gated(self, gate_up: Tensor, gate: Gate) -> Tensor:
+        """activation(gate) * up of rows that hold the two side by side."""
+        ...
+
+    def gated_int8(self, gate_up: Tensor, gate: Gate) -> Int8Rows: ...
+
+    def quantise(self, rows: Tensor) -> Int8Rows: ...
+
+    def pack_int8(self, weight: Tensor, scales: Tensor, bias: Tensor | None = None) -> Int8Weight:
+        """int8 [out, in] and float32 [out]."""
+        ...
+
+    def multiply_int8(self, rows: Int8Rows, weight: Int8Weight, dtype: torch.dtype) -> Tensor:
+        """[T, out_features], scaled back, of float32 or bfloat16."""
+        ...
+
+
+def quantise_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """int8 values and one scale per output of [out, in], symmetric: scale = largest magnitude / 127."""
+    weight = weight.float()
+    scales = weight.abs().amax(dim=1) / 127.0
+    inverse = torch.where(scales > 0, 1.0 / scales, 0.0)
+    return (weight * inverse.unsqueeze(1)).round().to(torch.int8), scales
+
+
+def _round_up(n: int, step: int) -> int:
+    return -(-n // step) * step

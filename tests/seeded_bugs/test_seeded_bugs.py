@@ -1,0 +1,67 @@
+"""The suite is itself tested: each known way to break the core, put into a copy of the package, must turn it red.
+
+A patch must fit the source exactly once, so a change of the core that moves a bug's place fails here and asks for it to
+be placed again. The bugs are in bugs.py; the part of the suite that must find them is fast and deterministic.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evenflow.core.scheduler
+from seeded_bugs.bugs import BUGS, Bug
+
+pytestmark = pytest.mark.slow
+
+TESTS = Path(__file__).parents[1]
+PACKAGE = Path(evenflow.core.scheduler.__file__).parents[1]
+SUITE = ["timeline", "unit/core", "property/test_sweep.py", "property/test_kv_machine.py"]
+FOUND, NOT_FOUND = 1, 0  # pytest's exit codes: tests failed, all passed
+
+
+def copy_package(target: Path) -> Path:
+    ignore = shutil.ignore_patterns("__pycache__", "*.so")
+    return Path(shutil.copytree(PACKAGE, target / "evenflow", ignore=ignore))
+
+
+def plant(bug: Bug, root: Path) -> None:
+    for file, old, new in bug.patches:
+        path = root / "core" / file
+        text = path.read_text()
+        assert text.count(old) == 1, f"{file} has {text.count(old)} times, not once:\n{old}"
+        path.write_text(text.replace(old, new))
+        compile(path.read_text(), str(path), "exec")
+
+
+def run_suite(root: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(root.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    check_origin = f"import evenflow.core.scheduler as s; assert s.__file__.startswith({str(root)!r}), s.__file__"
+    suite = [str(TESTS / part) for part in SUITE]
+    run = f"import sys, pytest; sys.exit(pytest.main(['-xq', '-p', 'no:cacheprovider', *{suite!r}]))"
+    return subprocess.run(
+        [sys.executable, "-c", f"{check_origin}; {run}"],
+        cwd=TESTS.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_without_a_bug_the_suite_is_green(tmp_path: Path) -> None:
+    result = run_suite(copy_package(tmp_path))
+    assert result.returncode == NOT_FOUND, result.stdout[-3000:] + result.stderr[-3000:]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_the_bug_is_found(bug: Bug, tmp_path: Path) -> None:
+    root = copy_package(tmp_path)
+    plant(bug, root)
+    result = run_suite(root)
+    assert result.returncode == FOUND, f"nothing failed with {bug.name}\n{result.stdout[-3000:]}{result.stderr[-3000:]}"
+    print(result.stdout.splitlines()[-2])
