@@ -56,7 +56,7 @@ format: $(VENV)/.dev  ## Rewrite the code in the house format
 	$(BIN)/ruff format .
 
 docs: $(VENV)/.dev  ## Regenerate docs/reference
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m evenflow.observe.reference docs/reference
 
 kernels: $(VENV)/.run  ## Rebuild the native kernels
 	$(BIN)/python -m evenflow.kernels.build

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import select
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,10 +19,10 @@ from contract.scripted_engine import BROKEN, EOS, HANGS, RAISES, UNLOADABLE
 from evenflow.core.errors import ContextOverflow, DuplicateRequest, EngineUnavailable, InvalidRequest, ModelError
 from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, StepRecord
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
-from evenflow.engine.api import Delta, EngineState, TextOptions
+from evenflow.engine.api import Delta, Engine, EngineState, TextOptions
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.client import EngineClient, Link
-from evenflow.engine.config import EngineConfig
+from evenflow.engine.config import EngineConfig, ExecutorKind
 from evenflow.engine.stream import merge
 from evenflow.engine.thread import ThreadLink
 
@@ -30,8 +32,13 @@ PARANOID = EngineConfig(block_size=256, paranoid=True)
 PROCESS_COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
 
 
+UNSPEAKABLE = 0xFF
+
+
 class ByteTokenizer:
     def token_bytes(self, token_id: int, /) -> bytes:
+        if token_id == UNSPEAKABLE:
+            raise LookupError("no such token")
         return b"" if token_id == EOS else bytes([token_id])
 
     def is_special(self, token_id: int, /) -> bool:
@@ -94,9 +101,11 @@ class Kind:
         with asyncio.Runner(loop_factory=self.loop_factory) as runner:
             runner.run(bounded())
 
+    def world(self, config: EngineConfig) -> AbstractAsyncContextManager[World]:
+        return self.over(self.make_link(config))
+
     @asynccontextmanager
-    async def world(self, config: EngineConfig) -> AsyncIterator[World]:
-        link = self.make_link(config)
+    async def over(self, link: Link) -> AsyncIterator[World]:
         world = World(EngineClient(link, ByteTokenizer()), link)
         world.engine.subscribe(world.hear)
         try:
@@ -112,7 +121,7 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["process-uvloop", "thread"])
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[str(request.param)]
 
@@ -139,7 +148,7 @@ def ask(
     )
 
 
-async def read(engine: EngineClient, request: Request, options: TextOptions | None = None) -> Delta:
+async def read(engine: Engine, request: Request, options: TextOptions | None = None) -> Delta:
     return merge([delta async for delta in engine.generate(request, options or TextOptions())])
 
 
@@ -296,6 +305,18 @@ def test_stop_strings_that_cannot_be_served_are_refused_here(kind: Kind) -> None
         with pytest.raises(InvalidRequest, match="empty"):
             await read(world.engine, ask("abc"), TextOptions(stop=("",)))
         assert (await read(world.engine, ask("abc", max_tokens=3))).text == "abc"
+
+    kind.play(scenario)
+
+
+def test_text_that_cannot_be_made_is_the_trouble_of_its_own_stream(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        other = asyncio.create_task(read(world.engine, ask("abc", "other", max_tokens=300)))
+        request = Request(RequestId("r"), (UNSPEAKABLE,), SamplingParams(max_tokens=FOREVER), arrival_time=0.0)
+        with pytest.raises(LookupError, match="no such token"):
+            await read(world.engine, request)
+        assert (await finish_of(world, "r")).reason is FinishReason.ERROR
+        assert (await other).text == "abc" * 100
 
     kind.play(scenario)
 
@@ -466,6 +487,21 @@ def test_a_crash_while_building_is_told(kind: Kind, capfd: pytest.CaptureFixture
     assert "Traceback" in capfd.readouterr().err
 
 
+def test_the_program_that_ships_runs_too(process_kind: Kind) -> None:
+    async def scenario() -> None:
+        link = ProcessLink(EngineConfig(executor=ExecutorKind.SHADOW))
+        async with process_kind.over(link) as world:
+            await world.engine.start()
+            request = ask("abc", max_tokens=10)
+            whole = await read(world.engine, request)
+            assert len(whole.token_ids) == 10
+            again = await read(world.engine, request)
+            assert again.token_ids == whole.token_ids
+
+    with asyncio.Runner(loop_factory=process_kind.loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+
+
 # ---- a process may end in more ways ----------------------------------------------------------------------------------
 
 
@@ -549,3 +585,33 @@ def test_a_command_that_does_not_exist_is_told() -> None:
         await engine.stop()
 
     asyncio.run(scenario())
+
+
+FRONT = f"""
+import asyncio
+from evenflow.core.request import Request, RequestId, SamplingParams
+from evenflow.engine.child import ProcessLink
+from evenflow.engine.config import EngineConfig
+from evenflow.engine.messages import Add
+
+async def main():
+    link = ProcessLink(EngineConfig(), command={PROCESS_COMMAND!r})
+    await link.start(lambda result: print(link.pid, flush=True), lambda reason: None)
+    link.send(Add(Request(RequestId("r"), {tuple(HANGS.encode())!r}, SamplingParams(), 0.0)))
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_an_engine_does_not_outlive_a_front_that_is_killed_even_if_it_hangs() -> None:
+    with subprocess.Popen([sys.executable, "-c", FRONT], stdout=subprocess.PIPE) as front:
+        assert front.stdout is not None
+        engine = os.pidfd_open(int(front.stdout.readline()))
+        try:
+            front.kill()
+            ended, _, _ = select.select([engine], [], [], TIMEOUT_SECONDS)
+            assert ended
+        finally:
+            os.close(engine)

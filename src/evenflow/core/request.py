@@ -117,6 +117,11 @@ class SamplingParams:
         return self.temperature == 0.0
 
 
+def _is_unicode(text: str) -> bool:
+    """JSON can carry lone surrogates, which no encoding of text can."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 DEFAULT_CLASS = "default"
 DEFAULT_TENANT = ""
 
@@ -142,6 +147,8 @@ class Request:
 
     def __post_init__(self) -> None:
         _require(len(self.prompt_token_ids) > 0, "prompt", "must not be empty")
+        for name in ("id", "cache_salt", "tenant", "service_class"):
+            _require(_is_unicode(getattr(self, name)), name, "holds half of a surrogate pair, which is no text")
 
 
 OrderKey = tuple[float, ...]

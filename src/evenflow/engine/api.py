@@ -1,9 +1,9 @@
 """What the front of the house (HTTP server, `LLM`) sees of an engine: text deltas out, and how the engine is doing.
 
-Two implementations: `engine/client.py` (the engine core in its own process) and the in-thread one of `engine/llm.py`.
+`engine/client.py` implements it over a link: to a process of its own (child.py) or to a thread (thread.py).
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -83,10 +83,11 @@ class Engine(Protocol):
         """Returns when the engine accepts requests; raises ConfigError or ModelError with what it said otherwise."""
         ...
 
-    def generate(self, request: Request, options: TextOptions) -> AsyncIterator[Delta]:
-        """Run one request. Leaving the iterator early, in whatever way, aborts the request within one step.
+    def generate(self, request: Request, options: TextOptions) -> AsyncGenerator[Delta, None]:
+        """Run one request. Leaving the generator early, in whatever way, aborts the request within one step.
 
-        Raises RequestError if the engine refuses it, EngineUnavailable if the engine is draining, or dies meanwhile.
+        From the first `anext` on: raises RequestError if the engine refuses it, EngineUnavailable if the engine is
+        draining, or dies meanwhile.
         """
         ...
 

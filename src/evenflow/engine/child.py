@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from evenflow.core import errors
 from evenflow.core.errors import EngineUnavailable, EvenflowError
@@ -19,7 +20,7 @@ from evenflow.engine.config import EngineConfig
 from evenflow.engine.messages import Command, StepResult
 from evenflow.engine.transport import Failed, FrameReader, Message, Ready, Start, TransportError, encode
 
-ENGINE_COMMAND = (sys.executable, "-m", "evenflow.engine.process")
+ENGINE_COMMAND = (sys.executable, "-P", "-m", "evenflow.engine.process")  # -P: not from the working directory
 START_TIMEOUT_SECONDS = 600.0
 _EXIT_SECONDS = 2.0
 
@@ -31,11 +32,11 @@ class _Receiver(asyncio.Protocol):
         self._receive = receive
         self._lost = lost
         self._reader = FrameReader()
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._broken: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is one in what it does, not by class
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -43,7 +44,7 @@ class _Receiver(asyncio.Protocol):
         except TransportError as error:
             assert self._transport is not None
             self._broken = str(error)
-            self._transport.close()
+            self._transport.abort()
             return
         for message in messages:
             self._receive(message)
@@ -138,7 +139,7 @@ class ProcessLink:
         if self._transport is not None:
             self._transport.abort()
         if self._burial is not None:
-            await self._burial
+            await asyncio.shield(self._burial)
         elif self._process is not None:
             await asyncio.to_thread(_wait_or_kill, self._process)
 

@@ -187,8 +187,8 @@ class EngineClient:
             if output.finish_reason is not None:
                 self._leaving.discard(request_id)
             return
-        stream.advance(output)
+        reason = stream.advance(output)
         if output.finish_reason is not None:
             self._forget(request_id)
-        elif stream.ended:  # here, not there: by a stop string, or because its text could not be made
-            self._leave(request_id, FinishReason.STOP)
+        elif reason is not None:  # ended here and not there: by a stop string, or its text could not be made
+            self._leave(request_id, reason)

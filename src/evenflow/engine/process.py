@@ -81,7 +81,7 @@ class FrontChannel:
         return True
 
     def deliver(self, message: Message) -> None:
-        """Send what the socket takes now and keep the rest; blocks only while more than `max_backlog_bytes` are kept."""
+        """Send what the socket takes now and keep the rest; wait only while more than `max_backlog_bytes` are kept."""
         frame = memoryview(encode(message))
         self._backlog.append(frame)
         self._backlog_bytes += len(frame)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from evenflow.core.plan import RequestOutput
-from evenflow.core.request import Request, RequestId
+from evenflow.core.request import FinishReason, Request, RequestId
 from evenflow.engine.api import Delta, TextOptions
 from evenflow.engine.text import OutputText, TokenText
 
@@ -40,21 +40,18 @@ class Stream:
         self._news = asyncio.Event()
         self._end = asyncio.Event()
 
-    @property
-    def ended(self) -> bool:
-        """The last delta, or an error, is in."""
-        return self._end.is_set()
-
-    def advance(self, output: RequestOutput) -> None:
+    def advance(self, output: RequestOutput) -> FinishReason | None:
+        """Take in what a step gave. Returns why the stream has ended, if it has: the engine may not know yet."""
         try:
             delta = self._text.advance(output)
         except Exception as error:  # whatever a tokenizer may raise is the trouble of one stream, not of all
             self.fail(error)
-            return
+            return FinishReason.ERROR
         self._deltas.append(delta)
         self._news.set()
         if delta.finish_reason is not None:
             self._end.set()
+        return delta.finish_reason
 
     def fail(self, error: Exception) -> None:
         """The reader gets what has gathered, then the error."""
