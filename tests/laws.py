@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from evenflow.core.events import Arrived, Event, Finished, FirstToken, Preempted, Scheduled
-from evenflow.core.plan import Chunk, StepPlan, WaitReason
+from evenflow.core.plan import Chunk, Door, StepPlan, WaitReason
 from evenflow.core.policy import OneFlow, SchedulingPolicy
 from evenflow.core.request import FinishReason, Request, RequestId, RequestState
 from evenflow.core.scheduler import Scheduler
@@ -133,9 +133,9 @@ def _the_order_is_kept(
         assert all(state.key < other.key for other in rivals), f"{request_id} overtook somebody"
     if isinstance(run.policy.fairness, OneFlow):
         for door in plan.doors:
-            if door.reason is WaitReason.BUDGET:
-                served = [running[c.request_id] for c in plan.chunks if not _decodes(c, running[c.request_id])]
-                assert all(s.key < waiting[door.head].key for s in served), "a less deserving prefill kept it out"
+            _the_door_is_rightly_shut(run, plan, door, running, waiting[door.head])
+    for state in (*waiting.values(), *running.values()):
+        assert state.key[:-1] == run.policy.order.key(state.request), "its place in line has changed"
     for state in waiting.values():
         assert state.num_computed_tokens == 0, f"{state.request.id} holds no block and claims computed tokens"
     preempted = [event for event in events if isinstance(event, Preempted)]
@@ -149,6 +149,18 @@ def _the_order_is_kept(
             assert run.policy.order.displaces(winner.request, waiting[event.request_id].request)
     if isinstance(run.policy.fairness, OneFlow) and preempted:
         assert max(s.key for s in running.values()) < min(waiting[event.request_id].key for event in preempted)
+
+
+def _the_door_is_rightly_shut(
+    run: Run, plan: StepPlan, door: Door, running: dict[RequestId, RequestState], head: RequestState
+) -> None:
+    if door.reason is WaitReason.BUDGET:
+        served = [running[c.request_id] for c in plan.chunks if not _decodes(c, running[c.request_id])]
+        assert all(state.key < head.key for state in served), "a less deserving prefill kept it out"
+    if door.reason is WaitReason.MAX_NUM_SEQS:
+        assert len(running) == run.seqs
+        last = max(running.values(), key=lambda state: state.key)
+        assert not run.policy.order.displaces(head.request, last.request), "a full house kept an urgent request out"
 
 
 def check_run(run: Run) -> None:

@@ -20,7 +20,7 @@ from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, Finished
 from evenflow.core.kv_cache import KVCacheManager
-from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
+from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
 from evenflow.core.policy import SchedulingPolicy
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.core.scheduler import Scheduler
@@ -67,6 +67,7 @@ class World:
     events: list[Event] = field(init=False, default_factory=list)
     plans: list[StepPlan] = field(init=False, default_factory=list)
     outputs: dict[str, list[int]] = field(init=False, default_factory=lambda: defaultdict(list))
+    prompt_logprobs: dict[str, list[TokenLogprobs]] = field(init=False, default_factory=lambda: defaultdict(list))
     last: dict[str, RequestOutput] = field(init=False, default_factory=dict)
     reasons: dict[str, FinishReason] = field(init=False, default_factory=dict)
     columns: list[picture.Column] = field(init=False, default_factory=list)
@@ -189,6 +190,7 @@ class World:
         for output in outputs:
             assert output.request_id not in self.reasons, "an output after the last one"
             self.outputs[output.request_id] += output.token_ids
+            self.prompt_logprobs[output.request_id] += output.prompt_logprobs
             self.last[output.request_id] = output
             if output.finish_reason is not None:
                 self.reasons[output.request_id] = output.finish_reason

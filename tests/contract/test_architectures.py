@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from gguf.constants import GGMLQuantizationType as Kind
-from tiny_models import TOLERANCE, DenseAttention, logits, prompt, rounded, tiny_model, transformers_logits, write_gguf
 
 from evenflow.models.architectures import ARCHITECTURES
 from evenflow.models.loading import load_model
+from tiny_models import TOLERANCE, DenseAttention, logits, prompt, rounded, tiny_model, transformers_logits, write_gguf
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -34,8 +34,11 @@ VARIANTS = [
     ("mistral", {"sliding_window": None}),
     ("qwen2", {"use_sliding_window": False}),
     ("qwen3", {"attention_bias": True}),
-    ("qwen3", {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 3}
-     | {"use_sliding_window": True}),
+    (
+        "qwen3",
+        {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "sliding_window": 3}
+        | {"use_sliding_window": True},
+    ),
     ("gemma3_text", {"tie_word_embeddings": False}),
 ]
 
@@ -103,7 +106,9 @@ def test_logits_from_a_gguf_file_are_those_of_transformers(architecture: str, tm
     assert_same(logits(ours, prompt()), transformers_logits(theirs, prompt()))
 
 
-@pytest.mark.parametrize("kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kind", [Kind.F16, Kind.BF16, Kind.Q8_0, Kind.Q4_0, Kind.Q4_1, Kind.Q5_0], ids=lambda k: k.name
+)
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_quantised_gguf_weights_are_what_their_blocks_say(architecture: str, kind: Kind, tmp_path: Path) -> None:
     changes = {"use_sliding_window": False} if architecture == "qwen2" else {"attention_bias": True}

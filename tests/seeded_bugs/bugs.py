@@ -200,7 +200,7 @@ PREEMPTION = (
         "the executor is not told that the preempted left",
         SCHEDULER,
         "        self._left.append(state.request.id)\n",
-        "        if state.num_preemptions or len(self._running) == 0:\n            self._left.append(state.request.id)\n",
+        "        if state.num_preemptions or not self._running:\n            self._left.append(state.request.id)\n",
     ),
     bug(
         "the first token is told again after a preemption",
@@ -348,6 +348,12 @@ TOKENS = (
         SCHEDULER,
         "if state is None or state.status is not _RUNNING or state.num_computed_tokens != start:",
         "if state is None:",
+    ),
+    bug(
+        "log-probabilities of the prompt are reported again after a preemption",
+        SCHEDULER,
+        "    return entries[max(0, known - start) :]\n",
+        "    return entries\n",
     ),
     bug(
         "cached tokens are told again after a resume",

@@ -16,7 +16,7 @@ from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
 from evenflow.server.app import create_app
-from evenflow.server.serve import ServeSettings, check_binding, run
+from evenflow.server.serve import ServeSettings, check_binding, leave_now, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ def serve(
             tokenizer,
             served_model_name=name,
             api_key=front.api_key,
-            render_metrics=lambda: metrics.render()[0],
+            render_metrics=metrics.render,
+            max_chars_per_token=tokenizer.max_chars_per_token(),
         )
 
         def announce(url: str) -> None:
@@ -70,4 +71,4 @@ def serve(
             print(f"evenflow serves {name} at {url}", file=sys.stderr, flush=True)
 
         status = run(client, app, settings, announce)
-    sys.exit(status)
+    leave_now(status)

@@ -160,7 +160,8 @@ class RequestState:
 
     `token_ids` is prompt then output and only ever grows. `key` is the policy's place for this request in the one total
     order. `block_hashes` is derived from `token_ids` (kv_cache.py) and kept so that a chain is hashed once.
-    `num_cached_tokens` is what the prefix cache spared the prompt when the request first ran.
+    `num_cached_tokens` is what the prefix cache spared the prompt when the request first ran; `num_prompt_logprobs` is how
+    many of the prompt's log-probabilities have been handed out.
     """
 
     request: Request
@@ -170,6 +171,7 @@ class RequestState:
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+    num_prompt_logprobs: int = 0
     finish_reason: FinishReason | None = None
     block_hashes: list[bytes] = field(default_factory=list)
     stop_token_ids: frozenset[int] = frozenset()

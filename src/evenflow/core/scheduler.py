@@ -29,6 +29,7 @@ from evenflow.core.plan import (
     RequestOutput,
     StepOutcome,
     StepPlan,
+    TokenLogprobs,
     WaitReason,
 )
 from evenflow.core.policy import FlowId, SchedulingPolicy
@@ -38,6 +39,14 @@ from evenflow.core.request import FinishReason, Request, RequestId, RequestState
 
 _RUNNING = RequestStatus.RUNNING
 _by_key = attrgetter("key")
+
+
+def _new_prompt_logprobs(state: RequestState, start: int, outcome: StepOutcome) -> tuple[TokenLogprobs, ...]:
+    """What a chunk from `start` reports for the first time: a recompute after a preemption reports it all again."""
+    entries = outcome.prompt_logprobs.get(state.request.id, ())
+    known = state.num_prompt_logprobs
+    state.num_prompt_logprobs = max(known, start + len(entries))
+    return entries[max(0, known - start) :]
 
 
 class Scheduler:
@@ -324,12 +333,12 @@ class Scheduler:
             if computed // block_size != start // block_size:
                 kv.publish(state)
             if samples:
-                outputs.append(self._take_token(state, outcome, now))
-            elif request_id in outcome.prompt_logprobs:
-                outputs.append(RequestOutput(request_id, (), prompt_logprobs=outcome.prompt_logprobs[request_id]))
+                outputs.append(self._take_token(state, start, outcome, now))
+            elif new := _new_prompt_logprobs(state, start, outcome):
+                outputs.append(RequestOutput(request_id, (), prompt_logprobs=new))
         return outputs
 
-    def _take_token(self, state: RequestState, outcome: StepOutcome, now: float) -> RequestOutput:
+    def _take_token(self, state: RequestState, start: int, outcome: StepOutcome, now: float) -> RequestOutput:
         request, token_ids = state.request, state.token_ids
         token_id = outcome.sampled[request.id]
         token_ids.append(token_id)
@@ -353,7 +362,7 @@ class Scheduler:
             reason,
             token_id if stopped else None,
             outcome.logprobs.get(request.id),
-            outcome.prompt_logprobs.get(request.id, ()),
+            _new_prompt_logprobs(state, start, outcome),
             state.num_cached_tokens,
         )
 

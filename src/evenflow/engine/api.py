@@ -91,6 +91,13 @@ class Engine(Protocol):
         """
         ...
 
+    async def complete(self, request: Request, options: TextOptions) -> Delta:
+        """All of one completion as one delta: the caller is woken once, not once per step. Cancelling it aborts.
+
+        Raises what `generate` raises.
+        """
+        ...
+
     async def drain(self, timeout_seconds: float) -> None:
         """Refuse new requests, let running ones finish, abort what is left after the timeout."""
         ...

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,17 +35,16 @@ COMMON_FLAGS = (
     "-Wno-uninitialized",
 )
 AVX2 = ("-mavx2", "-mfma", "-mf16c")
-AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
-AVX512_BF16 = (*AVX512, "-mavx512bf16", "-mavx512vnni")
-X86_UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("dispatch", ()),
-    ("isa_portable", ()),
-    ("isa_avx2", AVX2),
-    ("isa_avx512", AVX512),
-    ("isa_avx512bf16", AVX512_BF16),
-    ("isa_amx", (*AVX512_BF16, "-mamx-tile", "-mamx-int8", "-mamx-bf16")),
-)
-OTHER_UNITS: tuple[tuple[str, tuple[str, ...]], ...] = (("dispatch", ()), ("isa_portable", ()))
+AVX512 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mprefer-vector-width=512")
+AVX512_BF16 = (*AVX512, "-mavx512bf16")
+PORTABLE: Mapping[str, tuple[str, ...]] = {"portable": ()}
+X86: Mapping[str, tuple[str, ...]] = {
+    **PORTABLE,
+    "avx2": AVX2,
+    "avx512": AVX512,
+    "avx512bf16": AVX512_BF16,
+    "amx": (*AVX512_BF16, "-mamx-tile", "-mamx-int8", "-mamx-bf16"),
+}
 
 
 class BuildError(Exception):
@@ -54,7 +53,7 @@ class BuildError(Exception):
 
 def source_id(folder: Path = SOURCE_FOLDER) -> str:
     """A digest of the sources and flags: what a library built from them says of itself."""
-    digest = hashlib.sha256(repr((COMMON_FLAGS, _units())).encode())
+    digest = hashlib.sha256(repr((COMMON_FLAGS, sorted(_instruction_sets().items()))).encode())
     for path in sorted(folder.iterdir()):
         if path.suffix in {".h", ".cpp"}:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -69,27 +68,41 @@ def find_compiler() -> str:
 
 
 def build_kernels(target_folder: Path | None = None) -> Path:
-    """Compile and link; the finished library replaces an older one in one move. Raises BuildError."""
+    """Compile and link; the finished library replaces an older one in one move. Raises BuildError.
+
+    An instruction set that the compiler does not know is left out.
+    """
     target = (target_folder or Path(__file__).parent) / LIBRARY_NAME
     compiler = find_compiler()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="evenflow-kernels-") as scratch:
-        identity = f'-DEVENFLOW_BUILD_ID="{source_id()}"'
-        jobs = [
-            (compiler, *COMMON_FLAGS, identity, *flags, "-c", str(SOURCE_FOLDER / f"{unit}.cpp"), "-o", f"{scratch}/{unit}.o")
-            for unit, flags in _units()
-        ]
+
+        def compile_unit(unit: str, *flags: str) -> str:
+            output = f"{scratch}/{unit}.o"
+            _run((compiler, *COMMON_FLAGS, *flags, "-c", str(SOURCE_FOLDER / f"{unit}.cpp"), "-o", output))
+            return output
+
+        def compile_isa(isa: str) -> str | None:
+            try:
+                return compile_unit(f"isa_{isa}", *_instruction_sets()[isa])
+            except BuildError:
+                if isa in PORTABLE:
+                    raise
+                return None
+
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(_run, jobs))
-        objects = [job[-1] for job in jobs]
+            objects = dict(zip(_instruction_sets(), pool.map(compile_isa, _instruction_sets()), strict=True))
+        built = {isa: path for isa, path in objects.items() if path is not None}
+        with_isas = [f"-DEVENFLOW_WITH_{isa.upper()}" for isa in built]
+        dispatch = compile_unit("dispatch", f'-DEVENFLOW_BUILD_ID="{source_id()}"', *with_isas)
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
-        _run((compiler, "-shared", "-fopenmp", *objects, "-o", str(fresh)))
+        _run((compiler, "-shared", "-fopenmp", "-s", dispatch, *built.values(), "-o", str(fresh)))
         fresh.replace(target)
     return target
 
 
-def _units() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return X86_UNITS if platform.machine() in {"x86_64", "AMD64"} else OTHER_UNITS
+def _instruction_sets() -> Mapping[str, tuple[str, ...]]:
+    return X86 if platform.machine() in {"x86_64", "AMD64"} else PORTABLE
 
 
 def _run(command: Sequence[str]) -> None:

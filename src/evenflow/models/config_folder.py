@@ -42,9 +42,10 @@ def read_folder_config(folder: Path) -> ModelConfig:
     if not 0 < num_layers <= MAX_LAYERS:
         raise fields.error(f"'num_hidden_layers' must be between 1 and {MAX_LAYERS}, not {num_layers}.")
     hidden_size, num_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    head_dim = fields.optional_integer("head_dim") or architecture.default_head_dim
+    head_dim = fields.optional_integer("head_dim")
+    head_dim = architecture.default_head_dim if head_dim is None else head_dim
     if head_dim is None:
-        if num_heads < 1 or hidden_size % num_heads:
+        if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
             raise fields.error(f"'hidden_size' ({hidden_size}) is not a multiple of {num_heads} attention heads.")
         head_dim = hidden_size // num_heads
     sliding = _sliding_layers(fields, architecture, num_layers)
@@ -57,14 +58,14 @@ def read_folder_config(folder: Path) -> ModelConfig:
         intermediate_size=fields.integer("intermediate_size"),
         num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=fields.optional_integer("num_key_value_heads") or num_heads,
+        num_kv_heads=fields.integer_or("num_key_value_heads", num_heads),
         head_dim=head_dim,
         vocab_size=fields.integer("vocab_size"),
         max_position_embeddings=fields.integer("max_position_embeddings"),
-        rms_norm_eps=_or(fields.optional_number("rms_norm_eps"), 1e-6),
+        rms_norm_eps=fields.number_or("rms_norm_eps", 1e-6),
         ropes=_ropes(fields, architecture, sliding),
         sliding_windows=tuple(window if slides else None for slides in sliding),
-        attention_scale=_or(fields.optional_number("query_pre_attn_scalar"), float(head_dim)) ** -0.5,
+        attention_scale=_attention_scale(fields, head_dim),
         activation=_activation(fields, architecture),
         tie_word_embeddings=fields.flag("tie_word_embeddings", architecture.ties_embeddings),
         qkv_bias=attention_bias if architecture.qkv_bias is None else architecture.qkv_bias,
@@ -77,10 +78,6 @@ def read_folder_config(folder: Path) -> ModelConfig:
     )
 
 
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
 def _architecture(fields: Fields) -> Architecture:
     model_type = fields.text("model_type")
     architecture = ARCHITECTURES.get(model_type)
@@ -88,6 +85,13 @@ def _architecture(fields: Fields) -> Architecture:
         known = ", ".join(ARCHITECTURES)
         raise fields.error(f"architecture '{model_type}' is not supported. Supported: {known}.")
     return architecture
+
+
+def _attention_scale(fields: Fields, head_dim: int) -> float:
+    scalar = fields.number_or("query_pre_attn_scalar", float(head_dim))
+    if scalar <= 0.0:
+        raise fields.error(f"attention cannot be scaled by {scalar} ('query_pre_attn_scalar' or 'head_dim').")
+    return 1.0 / math.sqrt(scalar)
 
 
 def _reject_unsupported(fields: Fields) -> None:
@@ -116,7 +120,8 @@ def _window(fields: Fields, architecture: Architecture) -> int | None:
         return None
     if fields.is_null("sliding_window"):  # said, not left out: no window
         return None
-    return fields.optional_integer("sliding_window") or architecture.default_sliding_window
+    window = fields.optional_integer("sliding_window")
+    return architecture.default_sliding_window if window is None else window
 
 
 def _sliding_layers(fields: Fields, architecture: Architecture, num_layers: int) -> tuple[bool, ...]:
@@ -132,11 +137,10 @@ def _sliding_layers(fields: Fields, architecture: Architecture, num_layers: int)
         case SlidingLayers.ALL:
             return (True,) * num_layers
         case SlidingLayers.FROM_MAX_WINDOW_LAYERS:
-            first = fields.optional_integer("max_window_layers")
-            first = 28 if first is None else first
+            first = fields.integer_or("max_window_layers", 28)
             return tuple(layer >= first for layer in range(num_layers))
         case SlidingLayers.ALL_BUT_EVERY_NTH:
-            return every_nth_is_full(fields.optional_integer("sliding_window_pattern") or 6, num_layers)
+            return every_nth_is_full(fields.integer_or("sliding_window_pattern", 6), num_layers)
 
 
 def every_nth_is_full(pattern: int, num_layers: int) -> tuple[bool, ...]:
@@ -154,17 +158,17 @@ def _ropes(fields: Fields, architecture: Architecture, sliding: tuple[bool, ...]
     full = _rope(fields, parameters or fields.optional_object("rope_scaling"), architecture.default_rope_theta)
     if local_theta is None:
         return (full,) * len(sliding)
-    local = RopeConfig(_or(fields.optional_number("rope_local_base_freq"), local_theta))
+    local = RopeConfig(fields.number_or("rope_local_base_freq", local_theta))
     return tuple(local if slides else full for slides in sliding)
 
 
 def _rope(fields: Fields, parameters: Fields | None, default_theta: float) -> RopeConfig:
-    theta = fields.optional_number("rope_theta")
+    theta = fields.number_or("rope_theta", default_theta)
     if parameters is None:
-        return RopeConfig(_or(theta, default_theta))
-    theta = _or(parameters.optional_number("rope_theta"), _or(theta, default_theta))
+        return RopeConfig(theta)
+    theta = parameters.number_or("rope_theta", theta)
     for owner in (fields, parameters):
-        if _or(owner.optional_number("partial_rotary_factor"), 1.0) != 1.0:
+        if owner.number_or("partial_rotary_factor", 1.0) != 1.0:
             raise owner.error("'partial_rotary_factor' other than 1 is not supported.")
     return RopeConfig(theta, _scaling(fields, parameters))
 
@@ -181,9 +185,7 @@ def _scaling(fields: Fields, parameters: Fields) -> RopeScaling | None:
         raise parameters.error(f"'factor' must be above 0, not {factor}.")
     if kind == "linear":
         return LinearScaling(factor)
-    original = parameters.optional_integer("original_max_position_embeddings") or fields.integer(
-        "max_position_embeddings"
-    )
+    original = parameters.integer_or("original_max_position_embeddings", fields.integer("max_position_embeddings"))
     if original < 1:
         raise parameters.error(f"'original_max_position_embeddings' must be at least 1, not {original}.")
     if kind == "llama3":

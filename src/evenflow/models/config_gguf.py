@@ -51,7 +51,7 @@ def read_gguf_config(file: GGUFFile) -> ModelConfig:
         intermediate_size=metadata.integer(f"{prefix}.feed_forward_length"),
         num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=metadata.optional_integer(f"{prefix}.attention.head_count_kv") or num_heads,
+        num_kv_heads=metadata.integer_or(f"{prefix}.attention.head_count_kv", num_heads),
         head_dim=head_dim,
         vocab_size=file.tensor("token_embd.weight").shape[0],
         max_position_embeddings=metadata.integer(f"{prefix}.context_length"),
@@ -75,9 +75,11 @@ def _head_dim(file: GGUFFile, architecture: Architecture, hidden_size: int, num_
     metadata, prefix = file.metadata, architecture.gguf_name
     head_dim = metadata.optional_integer(f"{prefix}.attention.key_length")
     if head_dim is None:
-        if num_heads < 1 or hidden_size % num_heads:
+        if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
             raise metadata.error(f"embedding_length ({hidden_size}) is not a multiple of {num_heads} attention heads.")
         head_dim = hidden_size // num_heads
+    if head_dim < 1:
+        raise metadata.error(f"'{prefix}.attention.key_length' must be at least 1, not {head_dim}.")
     for key, what in (("attention.value_length", "value heads"), ("rope.dimension_count", "rotated dimensions")):
         size = metadata.optional_integer(f"{prefix}.{key}")
         if size is not None and size != head_dim:
@@ -101,12 +103,12 @@ def _attention_scale(
 
 def _ropes(file: GGUFFile, architecture: Architecture, sliding: tuple[bool, ...]) -> tuple[RopeConfig, ...]:
     metadata, prefix = file.metadata, architecture.gguf_name
-    theta = metadata.optional_number(f"{prefix}.rope.freq_base") or architecture.default_rope_theta
+    theta = metadata.number_or(f"{prefix}.rope.freq_base", architecture.default_rope_theta)
     full = RopeConfig(theta, _scaling(file, architecture))
     local_theta = architecture.default_local_rope_theta
     if local_theta is None:
         return (full,) * len(sliding)
-    local = RopeConfig(metadata.optional_number(f"{prefix}.rope.freq_base_swa") or local_theta)
+    local = RopeConfig(metadata.number_or(f"{prefix}.rope.freq_base_swa", local_theta))
     return tuple(local if slides else full for slides in sliding)
 
 

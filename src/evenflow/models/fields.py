@@ -53,8 +53,16 @@ class Fields:
             raise self._mistyped(key, "a number")
         return float(value)
 
+    def integer_or(self, key: str, default: int) -> int:
+        value = self.optional_integer(key)
+        return default if value is None else value
+
     def number(self, key: str) -> float:
         return self._required(key, self.optional_number(key))
+
+    def number_or(self, key: str, default: float) -> float:
+        value = self.optional_number(key)
+        return default if value is None else value
 
     def optional_text(self, key: str) -> str | None:
         value = self._values.get(key)

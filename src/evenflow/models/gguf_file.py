@@ -147,8 +147,8 @@ class GGUFFile:
         self.tensors: Mapping[str, GGUFTensor] = _read_tensors(cursor, num_tensors, self._data_start)
 
     def _data_start(self, end_of_table: int) -> int:
-        alignment = self.metadata.optional_integer("general.alignment") or 32
-        if alignment > MAX_ALIGNMENT or alignment & (alignment - 1):
+        alignment = self.metadata.integer_or("general.alignment", 32)
+        if not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
             raise self.metadata.error(f"'general.alignment' must be a power of two, not {alignment}.")
         return (end_of_table + alignment - 1) // alignment * alignment
 

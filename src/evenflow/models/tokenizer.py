@@ -15,6 +15,7 @@ from evenflow.models.chat_template import ChatTemplate
 from evenflow.models.fields import Fields, read_json_object
 from evenflow.models.gguf_file import GGUFFile
 from evenflow.models.source import is_gguf
+from evenflow.models.tokenizer_bound import max_chars_per_token
 from evenflow.models.tokenizer_bytes import byte_level_bytes, sentencepiece_bytes
 from evenflow.models.tokenizer_gguf import Vocabulary, build_backend
 
@@ -41,6 +42,7 @@ class Tokenizer:
         self._added = {token_id: token.content for token_id, token in backend.get_added_tokens_decoder().items()}
         self._special = frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
         self._bytes_of: Callable[[str], bytes] = _bytes_of(backend)
+        self._token_bytes: dict[int, bytes] = {}
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         try:
@@ -52,7 +54,9 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Bytes that are not UTF-8 become U+FFFD. Ids that no token has are left out."""
-        return self._backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        # The batch call releases the interpreter lock; a million ids take more than half a second.
+        [text] = self._backend.decode_batch([list(ids)], skip_special_tokens=skip_special_tokens)
+        return text
 
     def token_text(self, token_id: int) -> str:
         """The token as the vocabulary spells it; "" for an id that no token has."""
@@ -60,9 +64,22 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """What the token stands for; special tokens stand for their text, ids without a token for nothing."""
+        data = self._token_bytes.get(token_id)
+        if data is None:
+            data = self._spell(token_id)
+            if 0 <= token_id < self.vocab_size:
+                self._token_bytes[token_id] = data  # asked for every token of every stream
+        return data
+
+    def _spell(self, token_id: int) -> bytes:
         if token_id in self._added:
             return self._added[token_id].encode("utf-8", "surrogatepass")
         return self._bytes_of(self.token_text(token_id))
+
+    def max_chars_per_token(self) -> int | None:
+        """The most characters of input that one token can stand for; None if there is no such bound."""
+        longest = max(len(self._spell(token_id)) for token_id in range(self.vocab_size))
+        return max_chars_per_token(self._backend, longest)
 
     def is_special(self, token_id: int) -> bool:
         return token_id in self._special

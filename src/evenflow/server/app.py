@@ -42,8 +42,8 @@ def random_id() -> str:
     return uuid.uuid4().hex
 
 
-def no_metrics() -> bytes:
-    return b""
+def no_metrics() -> tuple[bytes, str]:
+    return b"", "text/plain; version=1.0.0; charset=utf-8"
 
 
 def create_app(
@@ -53,7 +53,7 @@ def create_app(
     served_model_name: str,
     limits: ServerLimits | None = None,
     api_key: str | None = None,
-    render_metrics: Callable[[], bytes] = no_metrics,
+    render_metrics: Callable[[], tuple[bytes, str]] = no_metrics,
     max_chars_per_token: int | None = None,
     extra_routes: Sequence[BaseRoute] = (),
     now: Callable[[], float] = time.monotonic,
@@ -63,6 +63,7 @@ def create_app(
 
     `max_chars_per_token` is the most characters of input that one token can stand for, if the tokenizer has such a
     bound (no normalizer, no special token that swallows spaces); it refuses hopelessly long prompts untokenised.
+    `render_metrics` gives the body of /metrics and its content type.
     """
     limits = limits or ServerLimits()
     lanes = Lanes()

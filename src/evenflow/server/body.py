@@ -94,8 +94,6 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | bytearray) -> T:
         raise _wrong_field(str(error), getattr(decoder.type, "__struct_fields__", ())) from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}") from None
-    except UnicodeDecodeError:
-        raise InvalidRequest("The body is not valid UTF-8") from None
     except RecursionError:
         raise InvalidRequest("The body is nested too deeply") from None
 

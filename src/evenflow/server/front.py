@@ -29,7 +29,7 @@ class Front:
     now: Callable[[], float]
     unix_time: Callable[[], float]
     started: int
-    render_metrics: Callable[[], bytes]
+    render_metrics: Callable[[], tuple[bytes, str]]
     version: str
 
     def facts(self) -> EngineFacts:

@@ -100,9 +100,6 @@ class LiveJobs:
     def __init__(self) -> None:
         self._ids: set[str] = set()
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
     @contextmanager
     def hold(self, request_id: str) -> Iterator[None]:
         if request_id in self._ids:

@@ -19,7 +19,6 @@ from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeReq
 from evenflow.server.stream import JobResponse, unless_disconnected
 
 # The text format of the Prometheus exposition, which every scraper reads.
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 COMPLETION = msgspec.json.Decoder(CompletionRequest)
 CHAT = msgspec.json.Decoder(ChatRequest)
@@ -144,7 +143,8 @@ class Routes:
         return json(body, 503, {"retry-after": str(round(RETRY_AFTER_SECONDS))})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._front.render_metrics(), media_type=METRICS_TYPE)
+        body, content_type = self._front.render_metrics()
+        return Response(body, media_type=content_type)
 
     async def version(self, request: Request) -> Response:
         return json(Version(version=self._front.version))

@@ -10,8 +10,8 @@ The format of the answer is the endpoint's (`AnswerFormat`); here is what both h
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Coroutine, Mapping
+from contextlib import aclosing, suppress
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -20,8 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from evenflow.core.errors import EvenflowError
 from evenflow.core.request import Request
-from evenflow.engine.api import Delta, Engine, TextOptions
-from evenflow.engine.stream import merge
+from evenflow.engine.api import Delta, Engine
 from evenflow.server.endings import check_ending
 from evenflow.server.errors import Disconnected, error_body
 from evenflow.server.jobs import Job, LiveJobs, UsageCount
@@ -77,13 +76,10 @@ class JobResponse(Response):
         usage = UsageCount(self._job)
 
         async def collect(index: int, request: Request) -> Delta:
-            parts: list[Delta] = []
-            async with deltas_of(self._engine, request, self._job.options) as deltas:
-                async for delta in deltas:
-                    check_ending(delta)
-                    usage.add(index, delta)
-                    parts.append(delta)
-            return merge(parts)
+            delta = await self._engine.complete(request, self._job.options)
+            check_ending(delta)
+            usage.add(index, delta)
+            return delta
 
         merged = await all_of([collect(index, request) for index, request in enumerate(self._job.requests)])
         body = msgspec.json.encode(self._format.whole(merged, usage.usage()))
@@ -94,7 +90,7 @@ class JobResponse(Response):
         events = EventSender(send)
 
         async def relay(index: int, request: Request) -> None:
-            async with deltas_of(self._engine, request, self._job.options) as deltas:
+            async with aclosing(self._engine.generate(request, self._job.options)) as deltas:
                 async for delta in deltas:
                     check_ending(delta)
                     usage.add(index, delta)
@@ -137,19 +133,6 @@ class EventSender:
                 headers = [(name.encode(), value.encode()) for name, value in STREAM_HEADERS.items()]
                 await self._send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._send({"type": "http.response.body", "body": events, "more_body": more})
-
-
-@asynccontextmanager
-async def deltas_of(engine: Engine, request: Request, options: TextOptions) -> AsyncIterator[AsyncIterator[Delta]]:
-    """The deltas of a request that is over, one way or another, when the context is left."""
-    deltas = engine.generate(request, options)
-    try:
-        yield deltas
-    finally:
-        # An async iterator need not have `aclose`; every generator does.
-        close = getattr(deltas, "aclose", None)
-        if close is not None:
-            await close()
 
 
 async def all_of(works: list[Coroutine[Any, Any, T]]) -> list[T]:  # Any: what a coroutine sends and is sent

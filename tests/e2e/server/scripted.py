@@ -6,6 +6,7 @@ An engine that says what the test says, a tokenizer of bytes, and a client that 
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -16,6 +17,7 @@ from evenflow.core.events import Event
 from evenflow.core.plan import TokenLogprobs
 from evenflow.core.request import FinishReason, Request
 from evenflow.engine.api import Delta, EngineFacts, EngineState, TextOptions
+from evenflow.engine.stream import merge
 from evenflow.server.app import create_app
 from evenflow.server.encoding import TemplateMessage
 
@@ -184,6 +186,10 @@ class ScriptedEngine:
                     return
         finally:
             call.closed.set()
+
+    async def complete(self, request: Request, options: TextOptions) -> Delta:
+        async with aclosing(self.generate(request, options)) as deltas:
+            return merge([delta async for delta in deltas])
 
     def die(self, reason: str) -> None:
         self.state = EngineState.DEAD

@@ -1,14 +1,17 @@
 """Whatever a client sends, the answer is 4xx with a sentence that names the field, and the next request works."""
 
 import json
+from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.server.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Client, echo_backwards, run, world
 from evenflow.server.limits import ServerLimits
+from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -308,6 +311,9 @@ def test_a_prompt_that_no_token_is_long_enough_for_is_not_tokenised() -> None:
         answer = await client.post(COMPLETIONS, {"prompt": "a" * (MAX_MODEL_LEN + 1)})
         assert said(answer.body, 400)[1:] == ("prompt", "context_length_exceeded")
         assert "characters" in said(answer.body, 400)[0]
+        answer = await client.post(CHAT, {"messages": [{"role": "user", "content": "a" * MAX_MODEL_LEN}]})
+        assert said(answer.body, 400)[1:] == ("messages", "context_length_exceeded")
+        assert "characters" in said(answer.body, 400)[0]
         assert len(engine.calls) == 1
 
     run(scenario())
@@ -368,46 +374,61 @@ PLAUSIBLE = st.one_of(
 )
 
 
-@given(
-    path=st.sampled_from([COMPLETIONS, CHAT, "/tokenize", "/detokenize"]),
-    body=st.dictionaries(st.sampled_from(NAMES), PLAUSIBLE, max_size=6),
-)
-def test_no_json_object_gives_a_server_error(path: str, body: dict[str, Any]) -> None:
-    async def scenario() -> None:
-        _, client = world(echo_backwards)
-        likely = {"prompt": "a", **body} if path == COMPLETIONS else {"messages": HELLO, **body}
-        for fields in (body, likely):
-            answer = await client.post(path, fields)
-            assert answer.status in (200, 400, 404), answer.body
-            if answer.status != 200:
-                said(answer.body, answer.status)
-        await still_works(client)
-
-    run(scenario())
+PATHS = st.sampled_from([COMPLETIONS, CHAT, "/tokenize", "/detokenize"])
 
 
-@given(
-    path=st.sampled_from([COMPLETIONS, CHAT, "/tokenize", "/detokenize"]),
-    body=st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()),
-)
-def test_no_bytes_give_a_server_error(path: str, body: bytes) -> None:
-    async def scenario() -> None:
-        _, client = world(echo_backwards)
-        answer = await client.post(path, body)
-        assert answer.status in (200, 400, 404), answer.body
-        await still_works(client)
-
-    run(scenario())
+async def answer_to(path: str, body: object) -> int:
+    """The status of the answer, which is no server error and after which the server still works."""
+    _, client = world(echo_backwards)
+    answer = await client.post(path, body)
+    assert answer.status in (200, 400, 404), answer.body
+    if answer.status != 200:
+        said(answer.body, answer.status)
+    await still_works(client)
+    return answer.status
 
 
-@given(at=st.integers(0, 60), byte=st.integers(0, 255))
-def test_no_broken_byte_in_a_good_body_gives_a_server_error(at: int, byte: int) -> None:
-    async def scenario() -> None:
-        _, client = world(echo_backwards)
-        body = bytearray(b'{"prompt": "a", "stop": ["b"], "logit_bias": {"5": 1}, "n": 2, "stream": true}')
+GOOD: dict[str, tuple[type[msgspec.Struct], dict[str, Any]]] = {
+    COMPLETIONS: (CompletionRequest, {"prompt": "a"}),
+    CHAT: (ChatRequest, {"messages": HELLO}),
+    "/tokenize": (TokenizeRequest, {"prompt": "a"}),
+    "/detokenize": (DetokenizeRequest, {"tokens": [1]}),
+}
+
+
+def test_no_json_object_gives_a_server_error() -> None:
+    seen: Counter[int] = Counter()
+
+    @given(path=PATHS, body=st.dictionaries(st.sampled_from(NAMES), PLAUSIBLE, max_size=6), data=st.data())
+    def one(path: str, body: dict[str, Any], data: st.DataObject) -> None:
+        seen[run(answer_to(path, body))] += 1
+        kind, good = GOOD[path]
+        name = data.draw(st.sampled_from(kind.__struct_fields__))
+        seen[run(answer_to(path, {**good, name: data.draw(PLAUSIBLE)}))] += 1
+
+    one()
+    assert seen[200] >= 5
+    assert seen[400] >= 5
+
+
+def test_no_bytes_give_a_server_error() -> None:
+    @given(path=PATHS, body=st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
+    def one(path: str, body: bytes) -> None:
+        assert run(answer_to(path, body)) == 400
+
+    one()
+
+
+def test_no_broken_byte_in_a_good_body_gives_a_server_error() -> None:
+    good = b'{"prompt": "a", "stop": ["b"], "logit_bias": {"5": 1}, "n": 2, "stream": true}'
+    seen: Counter[int] = Counter()
+
+    @given(at=st.integers(0, len(good) - 1), byte=st.integers(0, 255))
+    def one(at: int, byte: int) -> None:
+        body = bytearray(good)
         body[at] = byte
-        answer = await client.post(COMPLETIONS, bytes(body))
-        assert answer.status in (200, 400, 404), answer.body
-        await still_works(client)
+        seen[run(answer_to(COMPLETIONS, bytes(body)))] += 1
 
-    run(scenario())
+    one()
+    assert seen[200]
+    assert seen[400]

@@ -261,9 +261,9 @@ def test_a_model_without_a_chat_template_points_to_completions() -> None:
 
 def test_metrics_and_version() -> None:
     async def scenario() -> None:
-        _, client = world(render_metrics=lambda: b"up 1\n")
+        _, client = world(render_metrics=lambda: (b"up 1\n", "text/plain; version=1.0.0"))
         answer = await client.get("/metrics")
-        assert (answer.body, answer.headers["content-type"]) == (b"up 1\n", "text/plain; version=0.0.4; charset=utf-8")
+        assert (answer.body, answer.headers["content-type"]) == (b"up 1\n", "text/plain; version=1.0.0; charset=utf-8")
         assert set((await client.get("/version")).json()) == {"version"}
 
     run(scenario())

@@ -1,22 +1,61 @@
 """Bytes on a socket that no HTTP library would send."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from e2e.server.running import RunningServer, running
-from e2e.server.scripted import PATIENCE_SECONDS, ScriptedEngine, app_for, echo_backwards
+from e2e.server.scripted import PATIENCE_SECONDS, ScriptedCall, ScriptedEngine, app_for, echo_backwards
+from evenflow.engine.api import Delta
 from evenflow.server.http_protocol import MAX_HEAD_BYTES
 from evenflow.server.limits import ServerLimits
 
 
+def script(call: ScriptedCall) -> None:
+    match call.prompt:
+        case "wait":
+            call.say("x")
+        case "flood":
+            for _ in range(2000):
+                call.give(Delta("x" * 10_000, (1,)))
+        case _:
+            echo_backwards(call)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    engine: ScriptedEngine
+    server: RunningServer
+
+    def call_for(self, prompt: str) -> ScriptedCall:
+        """The latest call with this prompt, once there is one."""
+
+        async def find() -> ScriptedCall:
+            while True:
+                call = await self.engine.next_call()
+                if call.prompt == prompt:
+                    return call
+
+        return asyncio.run_coroutine_threadsafe(find(), self.server.loop).result(PATIENCE_SECONDS)
+
+    def wait_until_closed(self, call: ScriptedCall) -> None:
+        asyncio.run_coroutine_threadsafe(call.closed.wait(), self.server.loop).result(PATIENCE_SECONDS)
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[RunningServer]:
-    engine = ScriptedEngine(echo_backwards)
+def world() -> Iterator[World]:
+    engine = ScriptedEngine(script)
     with running(engine, app_for(engine, limits=ServerLimits(max_body_bytes=100_000))) as server:
-        yield server
+        yield World(engine, server)
+
+
+@pytest.fixture
+def server(world: World) -> RunningServer:
+    return world.server
 
 
 def connect(server: RunningServer) -> socket.socket:
@@ -114,3 +153,29 @@ def test_requests_on_one_connection_are_answered_in_turn(server: RunningServer) 
         for _ in range(3):
             connection.sendall(post(b'{"prompt": "abc"}', b"content-length: 17"))
             assert read_answer(connection)[0] == 200
+
+
+def send_prompt(connection: socket.socket, prompt: str, *, stream: bool) -> None:
+    body = json.dumps({"prompt": prompt, "stream": stream}).encode()
+    connection.sendall(post(body, b"content-length: %d" % len(body)))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_closed_connection_frees_its_request(world: World, stream: bool) -> None:
+    with connect(world.server) as connection:
+        send_prompt(connection, "wait", stream=stream)
+        call = world.call_for("wait")
+        if stream:
+            assert connection.recv(65536)
+        assert not call.closed.is_set()
+    world.wait_until_closed(call)
+    still_works(world.server)
+
+
+def test_a_client_that_does_not_read_holds_up_nobody_and_can_leave(world: World) -> None:
+    with connect(world.server) as connection:
+        send_prompt(connection, "flood", stream=True)
+        call = world.call_for("flood")
+        still_works(world.server)
+        assert not call.closed.is_set()
+    world.wait_until_closed(call)

@@ -116,9 +116,7 @@ def test_a_second_signal_waits_for_no_tokenizer() -> None:
     with server_process("stubborn") as server:
         host, port = server.line().removeprefix("http://").split(":")
         body = b'{"prompt": "' + b"a" * (SHORT_CHARS + 1) + b'"}'
-        head = (
-            b"POST /v1/completions HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-        )
+        head = b"POST /v1/completions HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as connection:
             connection.sendall(head % len(body) + body)
             assert server.line() == "tokenising"

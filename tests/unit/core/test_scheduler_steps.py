@@ -3,7 +3,7 @@
 import pytest
 
 from evenflow.core.events import Preempted, Scheduled
-from evenflow.core.plan import Door, LeftOut, StepOutcome, TokenLogprobs, WaitReason
+from evenflow.core.plan import Door, LeftOut, StepOutcome, StepPlan, TokenLogprobs, WaitReason
 from evenflow.core.policy import ByPriority, SchedulingPolicy
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from pieces import FlowPerTenant, OneEach
@@ -197,6 +197,13 @@ def test_the_first_output_tells_how_much_was_cached() -> None:
     assert world.plans[-1].num_cached_tokens == 8
 
 
+def test_what_a_resumed_request_finds_again_is_not_told_as_cached() -> None:
+    """Usage reports what the cache spared the prompt; what a preemption lost and found is the engine's own affair."""
+    world = World(blocks=7, block_size=2, budget=8).arrive("a", prompt=3, max_tokens=5).arrive("b", prompt=7).run()
+    assert [s.cached_tokens for s in world.of(Scheduled) if s.request_id == "b"] == [0, 6]
+    assert world.last["b"].num_cached_tokens == 0
+
+
 # ---- what the executor reports besides tokens --------------------------------------------------------------------
 
 
@@ -220,6 +227,27 @@ def test_log_probabilities_are_passed_on_with_the_token() -> None:
     third = scheduler.schedule(now=2.0)
     (output,) = scheduler.update(third, StepOutcome({a: 8}, {a: logprob(8)}), now=3.0)
     assert (output.token_ids, output.logprobs, output.finish_reason) == ((8,), logprob(8), FinishReason.LENGTH)
+
+
+def test_a_recompute_does_not_report_log_probabilities_of_the_prompt_again() -> None:
+    world = World(blocks=4, block_size=2, budget=4).arrive("a", prompt=3, max_tokens=5)
+    sampling = SamplingParams(max_tokens=5, prompt_logprobs=0)
+    world.submit(Request(RequestId("b"), tokens("b", 3), sampling, 0.0))
+    shadow = world.execute
+
+    def with_prompt_logprobs(plan: StepPlan) -> StepOutcome:
+        reports = {}
+        for chunk in plan.chunks:
+            if chunk.request_id == "b":
+                following = tokens("b", 3)[chunk.start + 1 : chunk.start + 1 + len(chunk.token_ids)]
+                reports[chunk.request_id] = tuple(logprob(token_id) for token_id in following)
+        return StepOutcome(shadow(plan).sampled, prompt_logprobs=reports)
+
+    world.execute = with_prompt_logprobs
+    world.run()
+    assert world.finished("b").num_preemptions > 0
+    assert world.chunk_sizes("b")[:2] == [1, 2]
+    assert [entry.token_id for entry in world.prompt_logprobs["b"]] == list(tokens("b", 3)[1:])
 
 
 def test_a_prompt_that_wants_log_probabilities_is_computed_in_full() -> None:

@@ -136,7 +136,7 @@ def test_a_broken_file_is_refused_with_its_name_and_the_place(
 ) -> None:
     path = small_file(tmp_path / "m.gguf")
     path.write_bytes(edit(path.read_bytes()))
-    with pytest.raises(ModelError, match="m.gguf") as caught:
+    with pytest.raises(ModelError, match=r"m\.gguf") as caught:
         GGUFFile(path)
     assert message in str(caught.value)
 
@@ -147,7 +147,7 @@ def test_a_file_cut_anywhere_before_its_last_tensor_is_refused(tmp_path: Path) -
     path = tmp_path / "cut.gguf"
     for size in range(0, last.offset + last.num_bytes, 3):
         path.write_bytes(content[:size])
-        with pytest.raises(ModelError, match="cut.gguf"):
+        with pytest.raises(ModelError, match=r"cut\.gguf"):
             GGUFFile(path)
 
 
@@ -165,12 +165,12 @@ def test_no_flip_of_a_header_byte_does_anything_but_load_or_name_the_file(tmp_pa
 
 
 def test_missing_files_folders_and_tensors_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="absent.gguf: no such file"):
+    with pytest.raises(ModelError, match=r"absent\.gguf: no such file"):
         GGUFFile(tmp_path / "absent.gguf")
     (tmp_path / "folder.gguf").mkdir()
-    with pytest.raises(ModelError, match="folder.gguf"):
+    with pytest.raises(ModelError, match=r"folder\.gguf"):
         GGUFFile(tmp_path / "folder.gguf")
-    with pytest.raises(ModelError, match="m.gguf: tensor 'x' is missing"):
+    with pytest.raises(ModelError, match=r"m\.gguf: tensor 'x' is missing"):
         GGUFFile(small_file(tmp_path / "m.gguf")).tensor("x")
 
 

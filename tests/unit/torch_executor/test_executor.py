@@ -1,6 +1,7 @@
 """The torch executor against the same model without a cache; its log-probabilities; swapped blocks."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -152,3 +153,12 @@ def test_a_plan_without_chunks_only_lets_go() -> None:
         chunk = Chunk(each.id, 0, each.prompt_token_ids, (BlockId(0),), True)
         assert device.execute(StepPlan(1, (chunk,), 10, entered=(entry,))).sampled.keys() == {each.id}
         assert device.execute(StepPlan(2, (), 10, left=(each.id,))).sampled == {}
+
+
+def test_an_id_that_comes_back_does_not_inherit_what_the_first_asked_for() -> None:
+    curious = request("same", 5, SamplingParams(temperature=0, max_tokens=2, logprobs=1, prompt_logprobs=1))
+    incurious = replace(curious, sampling=SamplingParams(temperature=0, max_tokens=3), arrival_time=50.0)
+    played = play(executor(seqs=1), [curious, incurious], shape(budget=10))
+    assert len(played.outputs[curious.id]) == 2 + 3
+    assert len(played.logprobs[curious.id]) == 2
+    assert len(played.prompt_logprobs[curious.id]) == 4

@@ -40,4 +40,4 @@ def test_survivors_are_those_of_a_full_sort(
     weights[seed % vocab_size] = 1.0
     maxima = block_maxima(torch.from_numpy(weights[None]))[0]
     expected = by_full_sort(weights.tolist(), top_k=top_k, top_p=top_p, min_p=min_p)
-    assert survivors(weights, maxima, top_k=top_k, top_p=top_p, min_p=min_p).tolist() == expected
+    assert survivors(weights, maxima, sum(weights.tolist()), top_k=top_k, top_p=top_p, min_p=min_p).tolist() == expected

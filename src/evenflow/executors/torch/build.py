@@ -19,7 +19,9 @@ from evenflow.models.loading import DTYPES, load_model
 class LoadedTorchModel:
     """Implements `engine.build.LoadedModel`."""
 
-    def __init__(self, model: LlamaModel, dtype: str, seed: int | None, description: tuple[tuple[str, str], ...]) -> None:
+    def __init__(
+        self, model: LlamaModel, dtype: str, seed: int | None, description: tuple[tuple[str, str], ...]
+    ) -> None:
         self._model = model
         self._dtype = DTYPES[dtype]
         self._seed = seed

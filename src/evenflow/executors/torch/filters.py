@@ -16,15 +16,18 @@ from evenflow.executors.torch.vocab_blocks import Floats, Ids, at_least, heavies
 FEW = 1024
 
 
-def survivors(weights: Floats, maxima: Floats, *, top_k: int, top_p: float, min_p: float) -> Ids:
-    """The ids that are left, ascending; never empty. `top_k` 0, `top_p` 1 and `min_p` 0 are off."""
+def survivors(weights: Floats, maxima: Floats, total: float, *, top_k: int, top_p: float, min_p: float) -> Ids:
+    """The ids that are left, ascending; never empty. `total` is the sum of the weights, `maxima` those of its blocks.
+
+    `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    """
     if top_k:
         ids = heaviest(weights, maxima, top_k)
         ids = ids[weights[ids] >= min_p]
     elif min_p:
         ids = at_least(weights, maxima, min_p)
     else:
-        mass = top_p * float(weights.sum(dtype=np.float64))
+        mass = top_p * total
         return _nucleus(_enough(weights, maxima, mass), weights, mass)
     if top_p == 1.0:
         return ids

@@ -22,7 +22,7 @@ from evenflow.core.plan import Entry
 from evenflow.executors.torch.draw import draw_one, draw_rows, uniforms
 from evenflow.executors.torch.filters import survivors
 from evenflow.executors.torch.logit_edits import LogitEdits
-from evenflow.executors.torch.vocab_blocks import Floats, Ids, argmax_rows, block_maxima, make_finite
+from evenflow.executors.torch.vocab_blocks import Floats, Ids, argmax_rows, block_maxima, block_sums, make_finite
 
 # Below this a temperature is 0: dividing by it would leave one token anyway, or overflow.
 MIN_TEMPERATURE = 1e-5
@@ -99,12 +99,14 @@ class Sampler:
         if len(plain):
             tokens[plain] = draw_rows(weights, plain, u[plain])
         maxima = block_maxima(weights)
+        totals = block_sums(weights).sum(1, dtype=np.float64)
         values = weights.numpy()
         for i in np.flatnonzero(filters):
             row = rows[i]
             ids = survivors(
                 values[i],
                 maxima[i],
+                float(totals[i]),
                 top_k=int(self._top_k[row]),
                 top_p=float(self._top_p[row]),
                 min_p=float(self._min_p[row]),

@@ -22,6 +22,19 @@ struct PairDot {
     static EVENFLOW_INLINE F32 accumulate(F32 acc, Units a, Units b) { return dot_bf16(acc, a, b); }
 };
 
+template <class Body>
+EVENFLOW_INLINE void row_pieces(int rows, Body&& body) {
+    if constexpr (TILE_ROWS == 4) return in_pieces<4, 3, 2, 1>(0, rows, body);
+    in_pieces<2, 1>(0, rows, body);
+}
+
+template <class Body>
+EVENFLOW_INLINE void vector_pieces(int vectors, Body&& body) {
+    if constexpr (TILE_VECS == 4) return in_pieces<4, 2, 1>(0, vectors, body);
+    if constexpr (TILE_VECS == 2) return in_pieces<2, 1>(0, vectors, body);
+    in_pieces<1>(0, vectors, body);
+}
+
 template <class Element>
 constexpr int PER_UNIT = 4 / int(sizeof(Element));
 
@@ -29,36 +42,28 @@ constexpr int PER_UNIT = 4 / int(sizeof(Element));
 template <class Dot, int ROWS, int GROUPS>
 EVENFLOW_INLINE void score_registers(const std::uint32_t* q, const std::uint32_t* const* keys, int steps, float* out,
                                      int out_stride) {
-    F32 acc[ROWS][GROUPS];
-    for (int r = 0; r < ROWS; ++r)
-        for (int g = 0; g < GROUPS; ++g) acc[r][g] = splat(0.0f);
+    F32 acc[ROWS * GROUPS];
+    unrolled<ROWS * GROUPS>([&](auto i) { acc[i] = splat(0.0f); });
     for (int s = 0; s < steps; ++s) {
         Units line[GROUPS];
-        for (int g = 0; g < GROUPS; ++g) line[g] = load_units(keys[g] + s * LANES);
-        for (int r = 0; r < ROWS; ++r) {
+        unrolled<GROUPS>([&](auto g) { line[g] = load_units(keys[g] + s * LANES); });
+        unrolled<ROWS>([&](auto r) {
             const Units left = splat_unit(q[r * steps + s]);
-            for (int g = 0; g < GROUPS; ++g) acc[r][g] = Dot::accumulate(acc[r][g], left, line[g]);
-        }
+            unrolled<GROUPS>([&](auto g) { acc[r * GROUPS + g] = Dot::accumulate(acc[r * GROUPS + g], left, line[g]); });
+        });
     }
-    for (int r = 0; r < ROWS; ++r)
-        for (int g = 0; g < GROUPS; ++g) store(out + r * out_stride + g * LANES, acc[r][g]);
+    unrolled<ROWS * GROUPS>([&](auto i) { store(out + i / GROUPS * out_stride + i % GROUPS * LANES, acc[i]); });
 }
 
 template <class Dot>
 void score_tile(const std::uint32_t* q, int rows, const std::uint32_t* const* keys, int groups, int steps, float* out,
                 int out_stride) {
-    for (int r = 0; r < rows; r += TILE_ROWS) {
-        const int row_count = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-        for (int g = 0; g < groups; g += TILE_VECS) {
-            const int group_count = groups - g < TILE_VECS ? groups - g : TILE_VECS;
-            with_constant<TILE_ROWS>(row_count, [&](auto R) {
-                with_constant<TILE_VECS>(group_count, [&](auto G) {
-                    score_registers<Dot, decltype(R)::value, decltype(G)::value>(
-                        q + r * steps, keys + g, steps, out + r * out_stride + g * LANES, out_stride);
-                });
-            });
-        }
-    }
+    row_pieces(rows, [&](int r, auto R) {
+        vector_pieces(groups, [&](int g, auto G) {
+            score_registers<Dot, R.value, G.value>(q + r * steps, keys + g, steps, out + r * out_stride + g * LANES,
+                                                   out_stride);
+        });
+    });
 }
 
 // p: rows of p_stride units, keys in order. values: one pointer per group, to 16 / PER_UNIT rows of dim units.
@@ -66,39 +71,32 @@ template <class Dot, int ROWS, int VECS>
 EVENFLOW_INLINE void value_registers(const std::uint32_t* p, int p_stride, const std::uint32_t* const* values, int groups,
                                      int dim, int d, const float* alpha, float* acc_rows) {
     constexpr int STEPS = GROUP / PER_UNIT<typename Dot::Element>;
-    F32 acc[ROWS][VECS];
-    for (int r = 0; r < ROWS; ++r)
-        for (int v = 0; v < VECS; ++v) acc[r][v] = load(acc_rows + r * dim + d + v * LANES) * splat(alpha[r]);
+    F32 acc[ROWS * VECS];
+    unrolled<ROWS * VECS>([&](auto i) {
+        acc[i] = load(acc_rows + i / VECS * dim + d + i % VECS * LANES) * splat(alpha[i / VECS]);
+    });
     for (int g = 0; g < groups; ++g) {
         for (int s = 0; s < STEPS; ++s) {
             Units line[VECS];
-            for (int v = 0; v < VECS; ++v) line[v] = load_units(values[g] + s * dim + d + v * LANES);
-            for (int r = 0; r < ROWS; ++r) {
+            unrolled<VECS>([&](auto v) { line[v] = load_units(values[g] + s * dim + d + v * LANES); });
+            unrolled<ROWS>([&](auto r) {
                 const Units left = splat_unit(p[r * p_stride + g * STEPS + s]);
-                for (int v = 0; v < VECS; ++v) acc[r][v] = Dot::accumulate(acc[r][v], left, line[v]);
-            }
+                unrolled<VECS>([&](auto v) { acc[r * VECS + v] = Dot::accumulate(acc[r * VECS + v], left, line[v]); });
+            });
         }
     }
-    for (int r = 0; r < ROWS; ++r)
-        for (int v = 0; v < VECS; ++v) store(acc_rows + r * dim + d + v * LANES, acc[r][v]);
+    unrolled<ROWS * VECS>([&](auto i) { store(acc_rows + i / VECS * dim + d + i % VECS * LANES, acc[i]); });
 }
 
 template <class Dot>
 void value_tile(const std::uint32_t* p, int p_stride, int rows, const std::uint32_t* const* values, int groups, int dim,
                 const float* alpha, float* acc) {
-    const int vecs = dim / LANES;
-    for (int r = 0; r < rows; r += TILE_ROWS) {
-        const int row_count = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-        for (int v = 0; v < vecs; v += TILE_VECS) {
-            const int vec_count = vecs - v < TILE_VECS ? vecs - v : TILE_VECS;
-            with_constant<TILE_ROWS>(row_count, [&](auto R) {
-                with_constant<TILE_VECS>(vec_count, [&](auto V) {
-                    value_registers<Dot, decltype(R)::value, decltype(V)::value>(
-                        p + r * p_stride, p_stride, values, groups, dim, v * LANES, alpha + r, acc + r * dim);
-                });
-            });
-        }
-    }
+    row_pieces(rows, [&](int r, auto R) {
+        vector_pieces(dim / LANES, [&](int v, auto V) {
+            value_registers<Dot, R.value, V.value>(p + r * p_stride, p_stride, values, groups, dim, v * LANES, alpha + r,
+                                                   acc + r * dim);
+        });
+    });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

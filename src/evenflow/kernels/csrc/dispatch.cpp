@@ -15,7 +15,7 @@ namespace evenflow {
 namespace {
 
 #if defined(__x86_64__)
-bool has_amx() {
+[[maybe_unused]] bool has_amx() {
     unsigned eax, ebx, ecx, edx;
     if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
     constexpr unsigned AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24, AMX_INT8 = 1u << 25;
@@ -26,11 +26,10 @@ bool has_amx() {
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
-bool has_avx512bf16() {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
-}
+bool has_avx512bf16() { return has_avx512() && __builtin_cpu_supports("avx512bf16"); }
+bool has_full_amx() { return has_avx512bf16() && has_amx(); }
 #endif
 
 struct Level {
@@ -39,12 +38,18 @@ struct Level {
     const KernelTable* (*table)();
 };
 
-// Best first.
+// Best first; build.py says which of them its compiler could make.
 const Level LEVELS[] = {
-#if defined(__x86_64__)
-    {"amx", [] { return has_avx512bf16() && has_amx(); }, amx_kernels},
+#if defined(EVENFLOW_WITH_AMX)
+    {"amx", has_full_amx, amx_kernels},
+#endif
+#if defined(EVENFLOW_WITH_AVX512BF16)
     {"avx512bf16", has_avx512bf16, avx512bf16_kernels},
+#endif
+#if defined(EVENFLOW_WITH_AVX512)
     {"avx512", has_avx512, avx512_kernels},
+#endif
+#if defined(EVENFLOW_WITH_AVX2)
     {"avx2", has_avx2, avx2_kernels},
 #endif
     {"portable", [] { return true; }, portable_kernels},

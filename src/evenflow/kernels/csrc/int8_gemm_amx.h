@@ -55,18 +55,17 @@ EVENFLOW_INLINE void gemm_tiles(const Int8GemmArgs& args, int row, int panel) {
 
 template <class Act>
 void int8_gemm_to(const Int8GemmArgs& args) {
-    const int panels = (args.n + PANEL - 1) / PANEL, strips = (panels + 1) / 2;
+    const int panels = (args.n + PANEL - 1) / PANEL, strips = (panels + 1) / 2, row_tiles = (args.m + 15) / 16;
 #pragma omp parallel
     {
         const AmxSession session;
 #pragma omp for schedule(static)
         for (int strip = 0; strip < strips; ++strip) {
-            const int panel = 2 * strip;
-            with_constant<2>(panels - panel < 2 ? 1 : 2, [&](auto P) {
-                for (int row = 0; row < args.m; row += 32)
-                    with_constant<2>(args.m - row <= 16 ? 1 : 2, [&](auto R) {
-                        gemm_tiles<Act, decltype(R)::value, decltype(P)::value>(args, row, panel);
-                    });
+            const int begin = 2 * strip, end = panels - begin < 2 ? panels : begin + 2;
+            in_pieces<2, 1>(begin, end, [&](int panel, auto P) {
+                in_pieces<2, 1>(0, row_tiles, [&](int tile, auto R) {
+                    gemm_tiles<Act, R.value, P.value>(args, 16 * tile, panel);
+                });
             });
         }
     }

@@ -3,10 +3,6 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-// 24 accumulators of 32 registers with AVX-512, 2 x 2 pairs of 16 with AVX2.
-constexpr int GEMM_ROWS = TILE_VECS == 4 ? 6 : 2;
-constexpr int GEMM_PANELS = TILE_VECS;
-
 // What takes the activations' bias out of a panel's sums again: (a + bias) . w - bias * sum(w) = a . w
 EVENFLOW_INLINE I32 unbiasing_start(const std::int32_t* w_sums) {
     alignas(64) std::int32_t start[LANES];
@@ -14,54 +10,79 @@ EVENFLOW_INLINE I32 unbiasing_start(const std::int32_t* w_sums) {
     return load_i32(start);
 }
 
-// Rows of a as units of four, the bias of unsigned instructions already added.
-template <class Act, int ROWS, int PANELS>
-EVENFLOW_INLINE void gemm_registers(const Int8GemmArgs& args, const std::uint32_t* a, int row, int panel) {
-    const int steps = args.padded_k / 4;
-    I32 acc[ROWS][PANELS];
-    for (int p = 0; p < PANELS; ++p) {
-        const I32 start = unbiasing_start(args.w_sums + (panel + p) * PANEL);
-        for (int r = 0; r < ROWS; ++r) acc[r][p] = start;
-    }
-    const std::int8_t* lines = args.packed + std::int64_t(panel) * PANEL * args.padded_k;
-    const std::int64_t panel_bytes = std::int64_t(PANEL) * args.padded_k;
+// Sums of ROWS rows (`a`: units of four, the bias already added) and PANELS panels (`lines`) -> sums [ROWS][PANELS][16].
+template <int ROWS, int PANELS>
+EVENFLOW_INLINE void gemm_registers(const std::uint32_t* a, const std::int8_t* lines, const std::int32_t* w_sums, int padded_k,
+                                    std::int32_t* sums) {
+    const int steps = padded_k / 4;
+    const std::int64_t panel_bytes = std::int64_t(PANEL) * padded_k;
+    I32 acc[ROWS * PANELS];
+    unrolled<PANELS>([&](auto p) {
+        const I32 start = unbiasing_start(w_sums + p * PANEL);
+        unrolled<ROWS>([&](auto r) { acc[r * PANELS + p] = start; });
+    });
     for (int s = 0; s < steps; ++s) {
         Units line[PANELS];
-        for (int p = 0; p < PANELS; ++p) line[p] = load_units(lines + p * panel_bytes + s * 64);
-        for (int r = 0; r < ROWS; ++r) {
+        unrolled<PANELS>([&](auto p) { line[p] = load_units(lines + p * panel_bytes + s * 64); });
+        unrolled<ROWS>([&](auto r) {
             const Units left = splat_unit(a[r * steps + s]);
-            for (int p = 0; p < PANELS; ++p) acc[r][p] = dot_i8(acc[r][p], left, line[p]);
-        }
+            unrolled<PANELS>([&](auto p) { acc[r * PANELS + p] = dot_i8(acc[r * PANELS + p], left, line[p]); });
+        });
     }
-    for (int r = 0; r < ROWS; ++r)
-        for (int p = 0; p < PANELS; ++p) scale_back<Act>(args, row + r, panel + p, acc[r][p]);
+    unrolled<ROWS * PANELS>([&](auto i) { store_i32(sums + i * LANES, acc[i]); });
+}
+
+template <class Act, int ROWS, int PANELS>
+void gemm_tile(const Int8GemmArgs& args, const std::uint32_t* a, int row, int panel) {
+    alignas(64) std::int32_t sums[ROWS * PANELS * LANES];
+    gemm_registers<ROWS, PANELS>(a + std::int64_t(row) * (args.padded_k / 4),
+                                 args.packed + std::int64_t(panel) * PANEL * args.padded_k, args.w_sums + panel * PANEL,
+                                 args.padded_k, sums);
+    for (int r = 0; r < ROWS && row + r < args.m; ++r)
+        for (int p = 0; p < PANELS; ++p)
+            scale_back<Act>(args, row + r, panel + p, load_i32(sums + (r * PANELS + p) * LANES));
+}
+
+// The tall tile reads few lines of weights per product, which many rows share; the wide one hides latency for few rows. Rows
+// beyond m are there to be read, so tiles come in few heights.
+template <class Act>
+EVENFLOW_INLINE void gemm_panels(const Int8GemmArgs& args, const std::uint32_t* a, int panel, auto P) {
+    constexpr bool many_registers = TILE_VECS == 4;
+    const auto tile = [&](int row, auto R) { gemm_tile<Act, R.value, P.value>(args, a, row, panel); };
+    if (args.m == 1) return tile(0, Constant<1>{});
+    if constexpr (P.value == 4) return tile(0, Constant<4>{});
+    const int rows = (args.m + 3) / 4 * 4;
+    if constexpr (many_registers) return in_pieces<12, 8, 4>(0, rows, tile);
+    in_pieces<4>(0, rows, tile);
+}
+
+// `a` with the bias that the instruction wants; the rows beyond m that a tile may read are there too.
+inline const std::uint32_t* biased_activations(const Int8GemmArgs& args) {
+    if constexpr (ACTIVATION_BIAS == 0) return reinterpret_cast<const std::uint32_t*>(args.a);
+    static thread_local Buffer<std::uint32_t> biased;
+    const std::int64_t units = std::int64_t(args.m + 3) / 4 * args.padded_k;
+    biased.reserve(units);
+    const auto* from = reinterpret_cast<const std::uint32_t*>(args.a);
+    for (std::int64_t i = 0; i < units; ++i) biased[i] = from[i] ^ 0x80808080u;
+    return biased.data();
 }
 
 template <class Act>
 void int8_gemm_to(const Int8GemmArgs& args) {
-    static thread_local Buffer<std::int8_t> biased;
-    const std::int64_t bytes = std::int64_t(args.m) * args.padded_k;
-    const std::int8_t* a = args.a;
-    if constexpr (ACTIVATION_BIAS != 0) {
-        biased.reserve(bytes);
-        for (std::int64_t i = 0; i < bytes; ++i) biased.data()[i] = std::int8_t(args.a[i] ^ 0x80);
-        a = biased.data();
-    }
-    const std::uint32_t* units = reinterpret_cast<const std::uint32_t*>(a);
-    const int panels = (args.n + PANEL - 1) / PANEL, strips = (panels + GEMM_PANELS - 1) / GEMM_PANELS;
+    constexpr int strip = 4;  // panels that one thread takes at a time
+    const std::uint32_t* a = biased_activations(args);
+    const int panels = (args.n + PANEL - 1) / PANEL, strips = (panels + strip - 1) / strip;
+    const bool wide = TILE_VECS == 4 && args.m <= 4;
 #pragma omp parallel for schedule(static)
-    for (int strip = 0; strip < strips; ++strip) {
-        const int panel = strip * GEMM_PANELS;
-        const int width = panels - panel < GEMM_PANELS ? panels - panel : GEMM_PANELS;
-        with_constant<GEMM_PANELS>(width, [&](auto P) {
-            for (int row = 0; row < args.m; row += GEMM_ROWS) {
-                const int height = args.m - row < GEMM_ROWS ? args.m - row : GEMM_ROWS;
-                with_constant<GEMM_ROWS>(height, [&](auto R) {
-                    gemm_registers<Act, decltype(R)::value, decltype(P)::value>(
-                        args, units + std::int64_t(row) * (args.padded_k / 4), row, panel);
-                });
-            }
-        });
+    for (int i = 0; i < strips; ++i) {
+        const int begin = i * strip, end = panels - begin < strip ? panels : begin + strip;
+        const auto body = [&](int panel, auto P) { gemm_panels<Act>(args, a, panel, P); };
+        if constexpr (TILE_VECS == 4) {
+            if (wide) in_pieces<4, 2, 1>(begin, end, body);
+            else in_pieces<2, 1>(begin, end, body);
+        } else {
+            in_pieces<1>(begin, end, body);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-// The kernels for AVX-512 F, BW, DQ, VL: Skylake server. build.py has the compiler flags.
+// The kernels for AVX-512 F, BW, DQ, VL and VNNI: Cascade Lake, Ice Lake. build.py has the compiler flags.
 #define EVENFLOW_ISA avx512
 
 #include "kernels.h"

@@ -1,4 +1,4 @@
-// The kernels for AVX-512 with BF16 and VNNI: Cooper Lake, Zen 4. build.py has the compiler flags.
+// The kernels for AVX-512 with VNNI and BF16: Cooper Lake, Zen 4. build.py has the compiler flags.
 #define EVENFLOW_ISA avx512bf16
 
 #include "kernels.h"

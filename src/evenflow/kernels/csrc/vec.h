@@ -20,20 +20,28 @@ namespace evenflow::EVENFLOW_ISA {
 
 constexpr int LANES = 16;
 
-// Call `body` with n as a compile-time constant in 1 .. MAX, so that register tiles of any size are one template.
+// Loops over register tiles: unrolled by the front end, so that every index is a constant and an array of accumulators is
+// a set of registers. (Left to the optimiser, GCC 12 stores each accumulator to the stack in each step.)
 template <int N>
 struct Constant {
     static constexpr int value = N;
+    constexpr operator int() const { return N; }
 };
 
-template <int MAX, class Body>
-EVENFLOW_INLINE void with_constant(int n, Body&& body) {
-    if constexpr (MAX == 1) {
-        body(Constant<1>{});
-    } else {
-        if (n == MAX) return body(Constant<MAX>{});
-        with_constant<MAX - 1>(n, body);
+template <int N, int I = 0, class Body>
+EVENFLOW_INLINE void unrolled(Body&& body) {
+    if constexpr (I < N) {
+        body(Constant<I>{});
+        unrolled<N, I + 1>(body);
     }
+}
+
+// Cut 0 .. n - 1 into pieces of the given sizes, the largest first, and call body(begin, size) for each, the size a constant:
+// every register tile is one template.
+template <int SIZE, int... SMALLER, class Body>
+EVENFLOW_INLINE void in_pieces(int begin, int n, Body&& body) {
+    for (; n - begin >= SIZE; begin += SIZE) body(begin, Constant<SIZE>{});
+    if constexpr (sizeof...(SMALLER) > 0) in_pieces<SMALLER...>(begin, n, body);
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

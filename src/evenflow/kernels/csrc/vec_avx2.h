@@ -131,6 +131,11 @@ EVENFLOW_INLINE I32 load_i32(const std::int32_t* p) {
     const __m256i* from = reinterpret_cast<const __m256i*>(p);
     return {_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)};
 }
+EVENFLOW_INLINE void store_i32(std::int32_t* p, I32 x) {
+    __m256i* to = reinterpret_cast<__m256i*>(p);
+    _mm256_storeu_si256(to, x.lo);
+    _mm256_storeu_si256(to + 1, x.hi);
+}
 EVENFLOW_INLINE I32 sub(I32 a, I32 b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
 EVENFLOW_INLINE F32 to_f32(I32 x) { return {_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)}; }
 

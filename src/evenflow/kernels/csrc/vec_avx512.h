@@ -1,4 +1,4 @@
-// vec.h on AVX-512 (F, BW, DQ, VL); dot products of bf16 pairs in one instruction where the unit has AVX512_BF16.
+// vec.h on AVX-512 (F, BW, DQ, VL, VNNI); dot products of bf16 pairs in one instruction where the unit has AVX512_BF16.
 #pragma once
 
 #include <immintrin.h>
@@ -90,21 +90,12 @@ EVENFLOW_INLINE F32 dot_bf16(F32 acc, Units a, Units b) {
 
 EVENFLOW_INLINE I32 splat_i32(std::int32_t x) { return {_mm512_set1_epi32(x)}; }
 EVENFLOW_INLINE I32 load_i32(const std::int32_t* p) { return {_mm512_loadu_si512(p)}; }
+EVENFLOW_INLINE void store_i32(std::int32_t* p, I32 x) { _mm512_storeu_si512(p, x.v); }
 EVENFLOW_INLINE I32 sub(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 EVENFLOW_INLINE F32 to_f32(I32 x) { return {_mm512_cvtepi32_ps(x.v)}; }
 
-// acc + the dot product of four bytes of each unit, exact. With VNNI the bytes of a are unsigned: int8 plus ACTIVATION_BIAS.
-#if defined(__AVX512VNNI__)
+// acc + the dot product of four bytes of each unit, exact. The instruction wants a's unsigned: int8 plus ACTIVATION_BIAS.
 constexpr int ACTIVATION_BIAS = 128;
 EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)}; }
-#else
-constexpr int ACTIVATION_BIAS = 0;
-EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) {
-    const auto even = [](__m512i x) { return _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8); };
-    const auto odd = [](__m512i x) { return _mm512_srai_epi16(x, 8); };
-    const __m512i sum = _mm512_add_epi32(acc.v, _mm512_madd_epi16(even(a.v), even(b.v)));
-    return {_mm512_add_epi32(sum, _mm512_madd_epi16(odd(a.v), odd(b.v)))};
-}
-#endif
 
 }  // namespace evenflow::EVENFLOW_ISA

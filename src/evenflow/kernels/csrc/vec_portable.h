@@ -149,6 +149,7 @@ EVENFLOW_INLINE I32 load_i32(const std::int32_t* p) {
     std::memcpy(out.v, p, sizeof out.v);
     return out;
 }
+EVENFLOW_INLINE void store_i32(std::int32_t* p, I32 x) { std::memcpy(p, x.v, sizeof x.v); }
 EVENFLOW_INLINE I32 sub(I32 a, I32 b) {
     for (int i = 0; i < LANES; ++i) a.v[i] -= b.v[i];
     return a;
