@@ -1,9 +1,12 @@
 """Hypothesis profiles: `ci` (the default) tries the same examples every time, `dev` tries new ones, `soak` tries many.
 
-Choose with the environment variable HYPOTHESIS_PROFILE.
+Choose with the environment variable HYPOTHESIS_PROFILE. Tests compute on one thread unless OMP_NUM_THREADS says
+otherwise: barriers between threads cost a time slice each where something else runs on the same cores.
 """
 
 import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; child processes inherit it
 
 from hypothesis import HealthCheck, settings
 

@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Annotated
 
 import msgspec
@@ -9,12 +10,14 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from evenflow.bench import front as front_bench
 from evenflow.bench import offline as offline_bench
 from evenflow.bench import scheduler as scheduler_bench
 from evenflow.cli.progress import model_on_disk
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
+from evenflow.workload.synthesize import RandomTokens
 
 app = App(name="bench", help="Measure evenflow on this machine.")
 
@@ -94,6 +97,38 @@ def offline(
     if result.single_stream is not None:
         single = result.single_stream
         print(f"W2: first token after {single.ttft_ms:.1f} ms, then {single.ms_per_token:.2f} ms per token")
+
+
+@app.command
+def front(
+    *,
+    model: str = EngineConfig().model,
+    requests: int = 500,
+    prompt_tokens: int = 128,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Time what the HTTP front adds to the first token: the client's TTFT minus the engine's, on an idle server.
+
+    Parameters
+    ----------
+    model
+        What to serve; as for `evenflow serve`.
+    requests
+        Requests to send, one at a time. 500 are the fewest that carry a P99.
+    prompt_tokens
+        Tokens of each prompt.
+    seed
+        Seed of the prompts' content.
+    json
+        Print JSON instead of a table.
+    """
+    path = model_on_disk(model)
+    rng, source = Random(seed), RandomTokens(load_tokenizer(path))
+    prompts = [source.prompt(rng, prompt_tokens) for _ in range(requests + front_bench.WARM_UP_REQUESTS)]
+    with Console(stderr=True).status("serving one request at a time"):
+        cost = front_bench.measure(path, prompts)
+    _show(asdict(cost), json)
 
 
 def _standard_workload(path: Path, console: Console) -> PeerWorkload:

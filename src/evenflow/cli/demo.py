@@ -5,11 +5,9 @@ seconds rather than minutes. Latencies are the client's; what the steps were lik
 """
 
 import asyncio
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -20,20 +18,19 @@ from rich.table import Table
 
 from evenflow.cli.live_table import LiveTable
 from evenflow.cli.progress import model_on_disk
-from evenflow.core.errors import EngineUnavailable
 from evenflow.core.events import Event, Preempted, StepRecord
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import read_log
 from evenflow.observe.summary import format_seconds
 from evenflow.observe.tails import tail_of
 from evenflow.replay.client import ObservedRequest, PlannedRequest, run_load
+from evenflow.replay.server_process import server_process
 from evenflow.workload.formats import azure_excerpt
 from evenflow.workload.synthesize import RandomTokens
 from evenflow.workload.trace import fit_to_context, scale_lengths
 
 _MAX_MODEL_LEN = 2048
 _LINES_AROUND_TABLE = 6
-_STOP_SECONDS = 40
 
 
 def demo(
@@ -70,7 +67,9 @@ def demo(
     )
     with tempfile.TemporaryDirectory(prefix="evenflow-demo-") as folder:
         log = Path(folder) / "events.jsonl"
-        with console.status("starting the server"), _server(path, log) as url:
+        with server_process(_arguments(path, log)) as server:
+            with console.status("starting the server"):
+                url = server.url()
             observed = _run(console, url, plans)
         with read_log(log) as events:
             steps = _fold(events)
@@ -97,32 +96,9 @@ def _plans(path: Path, count: int, length_scale: float, rate_scale: float, seed:
     ]
 
 
-@contextmanager
-def _server(path: Path, log: Path) -> Iterator[str]:
-    """A server on a free port of the loopback address, stopped with SIGTERM as an operator would."""
-    command = [sys.executable, "-m", "evenflow", "serve", "--model", str(path), "--served-model-name", "demo"]
-    command += ["--port", "0", "--max-model-len", str(_MAX_MODEL_LEN), "--event-log", str(log)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        yield _url(process)
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _url(process: "subprocess.Popen[str]") -> str:
-    """Read what the server says until it says where it is."""
-    assert process.stderr is not None
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if line.startswith("evenflow serves "):
-            return line.split()[-1]
-    raise EngineUnavailable(f"the server did not start; it said: {''.join(said).strip()}")
+def _arguments(path: Path, log: Path) -> list[str]:
+    arguments = ["--model", str(path), "--served-model-name", "demo", "--port", "0"]
+    return [*arguments, "--max-model-len", str(_MAX_MODEL_LEN), "--event-log", str(log)]
 
 
 def _run(console: Console, url: str, plans: Sequence[PlannedRequest]) -> list[ObservedRequest]:

@@ -160,8 +160,8 @@ class RequestState:
 
     `token_ids` is prompt then output and only ever grows. `key` is the policy's place for this request in the one total
     order. `block_hashes` is derived from `token_ids` (kv_cache.py) and kept so that a chain is hashed once.
-    `num_cached_tokens` is what the prefix cache spared the prompt when the request first ran; `num_prompt_logprobs` is how
-    many of the prompt's log-probabilities have been handed out.
+    `num_cached_tokens` is what the prefix cache spared the prompt when the request first ran; `num_prompt_logprobs` is
+    how many of the prompt's log-probabilities have been handed out.
     """
 
     request: Request

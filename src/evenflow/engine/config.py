@@ -55,7 +55,7 @@ class EngineConfig:
     seed: int | None = None
     """Seed for requests that bring none; random if not given."""
     threads: int | None = None
-    """Threads for the model's arithmetic; every core if not given."""
+    """Threads for the model's arithmetic; $OMP_NUM_THREADS, or every core, if not given."""
     executor: ExecutorKind = ExecutorKind.TORCH
     """torch runs the model; shadow runs a checkable memory and no model."""
     paranoid: bool = False

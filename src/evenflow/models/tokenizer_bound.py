@@ -2,8 +2,8 @@
 
 It lets a server refuse a hopelessly long prompt without tokenising it: `n` characters give at least `n / bound` tokens.
 The bound is the longest token, provided that nothing on the way drops or merges characters: no normalizer that could
-shorten text, no pre-tokenizer that removes any, no added token that swallows the spaces beside it, no unknown-token that
-stands for a whole run. Where that is not certain, there is no bound.
+shorten text, no pre-tokenizer that removes any, no added token that swallows the spaces beside it, no unknown-token
+that stands for a whole run. Where that is not certain, there is no bound.
 """
 
 import json

@@ -26,7 +26,8 @@ LLAMA3 = """{{- bos_token }}
 {{- "<|eot_id|>" }}
 {%- for message in messages %}
     {%- if not (message.role == 'ipython' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+        {{- message['content'] | trim + '<|eot_id|>' }}
     {%- endif %}
 {%- endfor %}
 {%- if add_generation_prompt %}
@@ -126,21 +127,20 @@ def test_a_template_of_megabytes_is_refused_unread() -> None:
         ChatTemplate("x" * (1 << 20), {}, source="m.gguf")
 
 
-BILLION = "{% set x = 'x' * 1000 %}"
 HOSTILE = {
     "escape through class": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "escape through a function": "{{ raise_exception.__globals__ }}",
     "escape through a method": "{{ messages.append.__self__ }}",
-    "escape through attr": "{{ '' | attr('__class__') }}",
-    "escape through map": "{{ ['']| map(attribute='__class__') | list }}",
     "escape through format": "{{ '{0.__class__}'.format('') }}",
-    "escape through cycler": "{{ cycler.__init__ }}",
     "changing the messages": "{% set _ = messages.append(1) %}",
     "including a file": "{% include '/etc/passwd' %}",
     "importing": "{% import 'os' as os %}",
     "huge range": "{% for i in range(10 ** 9) %}{% endfor %}",
     "huge range written out": "{% for i in range(1000000000) %}{% endfor %}",
     "nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+    "quotes of quotes": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
+    "{% set n.x = n.x | tojson %}{% endfor %}",
+    "escapes of escapes": "{% set n = namespace(x='\\\\') %}{% for i in range(60) %}"
+    "{% set n.x = [n.x] | string %}{% endfor %}",
     "loops in a filter": "{% for i in range(9999) %}{{ range(9999) | sum }}{% endfor %}",
     "nested loops over text": "{% set x='x'*9999 %}{% for i in x %}{% for j in x %}{% endfor %}{% endfor %}",
     "endless recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
@@ -149,7 +149,8 @@ HOSTILE = {
     "long product": "{{ 'x' * 10 ** 10 }}",
     "long product of a list": "{{ [1] * 1000000000 }}",
     "doubling with plus": "{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    "doubling with tilde": "{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+    "doubling with tilde": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
+    "{% set n.x = n.x ~ n.x %}{% endfor %}",
     "doubling with join": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
     "{% set n.x = [n.x, n.x] | join %}{% endfor %}",
     "doubling with str.join": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
@@ -182,3 +183,18 @@ HOSTILE = {
 def test_a_hostile_template_ends_as_an_error(text: str) -> None:
     with pytest.raises((InvalidRequest, ModelError)):
         ChatTemplate(text, {}, source="m.gguf").render([{"role": "user", "content": "x"}], add_generation_prompt=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ raise_exception.__globals__ }}",
+        "{{ '' | attr('__class__') }}",
+        "{{ ['x'] | map(attribute='__class__') | first }}",
+        "{{ cycler }}",
+        "{{ ''.__doc__ }}",
+        "{{ (range)['__class__'] }}",
+    ],
+)
+def test_what_leads_out_of_the_sandbox_is_not_there(text: str) -> None:
+    assert ChatTemplate(text, {}, source="m.gguf").render([], add_generation_prompt=True) in ("", "Undefined")

@@ -61,8 +61,11 @@ class LoadedTorchModel:
 
 def load(path: str, *, dtype: str, threads: int | None, seed: int | None) -> LoadedTorchModel:
     """`path` is a local folder or .gguf file; `dtype` is auto, bf16 or fp32. Raises `ModelError`."""
-    num_threads = threads if threads is not None else len(os.sched_getaffinity(0))
-    torch.set_num_threads(num_threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    elif "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(len(os.sched_getaffinity(0)))
+    num_threads = torch.get_num_threads()
     chosen, why = (dtype, "as asked") if dtype != "auto" else _best_dtype()
     model = load_model(Path(path), chosen)
     description = (

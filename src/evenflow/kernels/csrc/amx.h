@@ -1,7 +1,7 @@
-// AMX tiles: eight registers of 16 rows of 64 bytes, and one instruction that multiplies two of them into a third.
+// AMX tiles: eight registers of up to 16 rows of 64 bytes, and one instruction that multiplies two of them into a third.
 //
-// Every thread sets the shapes of its tiles before it uses them and gives the state back, since the operating system saves
-// it on every switch while it is in use. All our tiles are full: 16 rows of 64 bytes.
+// Every thread sets the shapes of its tiles before it uses them and gives the state back, since the operating system saves it
+// on every switch while it is in use. (GCC's tile loads do not tell it that they read memory: amx_fence() before them.)
 #pragma once
 
 #include <immintrin.h>
@@ -10,19 +10,27 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-struct AmxSession {
-    AmxSession() {
-        struct alignas(64) Config {
-            std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-            std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-            std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-        };
-        const Config config;
-        _tile_loadconfig(&config);
+struct alignas(64) AmxConfig {
+    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    std::uint16_t bytes_per_row[16] = {};
+    std::uint8_t rows[16] = {};
+};
+
+EVENFLOW_INLINE void amx_fence() { asm volatile("" ::: "memory"); }
+
+EVENFLOW_INLINE void load_amx_config(const AmxConfig& config) {
+    amx_fence();
+    _tile_loadconfig(&config);
+}
+
+// Eight full tiles, for as long as it lives.
+struct FullTiles {
+    FullTiles() {
+        load_amx_config({.bytes_per_row = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {16, 16, 16, 16, 16, 16, 16, 16}});
     }
-    ~AmxSession() { _tile_release(); }
-    AmxSession(const AmxSession&) = delete;
-    AmxSession& operator=(const AmxSession&) = delete;
+    ~FullTiles() { _tile_release(); }
+    FullTiles(const FullTiles&) = delete;
+    FullTiles& operator=(const FullTiles&) = delete;
 };
 
 }  // namespace evenflow::EVENFLOW_ISA

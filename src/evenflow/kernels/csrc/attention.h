@@ -16,10 +16,15 @@
 
 #include <omp.h>
 
+#include "activations.h"
 #include "attention_tile.h"
 #include "buffer.h"
 #include "kv_pool.h"
 #include "vec.h"
+
+#if defined(__AMX_BF16__)
+#include "attention_amx.h"
+#endif
 
 namespace evenflow::EVENFLOW_ISA {
 
@@ -113,6 +118,9 @@ struct KeyBlock {
         keys[g] = reinterpret_cast<const std::uint32_t*>(pool.key_group(chunk, group));
         values[g] = reinterpret_cast<const std::uint32_t*>(pool.value_group(chunk, group));
     }
+    // Whether groups 2i and 2i + 1 lie side by side.
+    EVENFLOW_INLINE static bool paired(const KvPool<T>& pool) { return pool.block_size % (2 * GROUP) == 0; }
+    EVENFLOW_INLINE void clear(const KvPool<T>&, int) {}  // a fresh block of the pool is clear already
     EVENFLOW_INLINE F32 scaled_score(int, F32 score) const { return score; }
     EVENFLOW_INLINE F32 scaled_probability(int, F32 p) const { return p; }
 };
@@ -123,15 +131,21 @@ struct KeyBlock<std::int8_t> {
     const std::uint32_t* values[KEY_GROUPS];
     const float* key_scales[KEY_GROUPS];
     const float* value_scales[KEY_GROUPS];
-    alignas(64) bf16 wide[KEY_GROUPS][2][GROUP * MAX_HEAD_DIM];
+    alignas(64) bf16 wide_keys[KEY_GROUPS][GROUP * MAX_HEAD_DIM];
+    alignas(64) bf16 wide_values[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
 
+    EVENFLOW_INLINE static bool paired(const KvPool<std::int8_t>&) { return true; }
+    EVENFLOW_INLINE void clear(const KvPool<std::int8_t>& pool, int g) {
+        std::memset(static_cast<void*>(wide_values + g * GROUP * pool.padded_dim), 0, sizeof(bf16) * GROUP * pool.padded_dim);
+    }
     EVENFLOW_INLINE const std::uint32_t* widen(const std::int8_t* from, bf16* to, int count) {
         for (int i = 0; i < count; i += LANES) store(to + i, load(from + i));
         return reinterpret_cast<const std::uint32_t*>(to);
     }
     EVENFLOW_INLINE void find(const KvPool<std::int8_t>& pool, int g, std::uint8_t* chunk, int group) {
-        keys[g] = widen(pool.key_group(chunk, group), wide[g][0], GROUP * pool.padded_dim);
-        values[g] = widen(pool.value_group(chunk, group), wide[g][1], GROUP * pool.padded_dim);
+        const int count = GROUP * pool.padded_dim;
+        keys[g] = widen(pool.key_group(chunk, group), wide_keys[g], count);
+        values[g] = widen(pool.value_group(chunk, group), wide_values + g * count, count);
         key_scales[g] = pool.key_scales(chunk) + group * GROUP;
         value_scales[g] = pool.value_scales(chunk) + group * GROUP;
     }
@@ -139,7 +153,12 @@ struct KeyBlock<std::int8_t> {
     EVENFLOW_INLINE F32 scaled_probability(int g, F32 p) const { return p * load(value_scales[g]); }
 };
 
-template <class T, class Act>
+// The products of one tile: by AMX where there is, and by vector registers otherwise.
+#if !defined(__AMX_BF16__)
+struct AttentionTiles {};
+#endif
+
+template <class T>
 class Attention {
     using Dot = typename DotOf<T>::type;
     using Element = typename Dot::Element;
@@ -167,14 +186,15 @@ class Attention {
         const int num_units = int(units.size()), num_tiles = int(tiles.size());
 #pragma omp parallel if (num_units > 1)
         {
+            AttentionTiles registers;
 #pragma omp for schedule(dynamic, 1)
             for (int i = 0; i < num_units; ++i) {
                 const Tile& tile = tiles[units[i].tile];
                 if (tile.partial < 0) {
-                    whole(tile);
+                    whole(tile, registers);
                 } else {
                     Softmax part = partial(tile, units[i].partition);
-                    attend(tile, units[i].partition, part);
+                    attend(tile, units[i].partition, part, registers);
                 }
             }
 #pragma omp for schedule(dynamic, 1)
@@ -227,13 +247,13 @@ class Attention {
         return Softmax(schedule.partials.data() + index * Softmax::floats(dim), dim);
     }
 
-    void whole(const Tile& tile) const {
+    void whole(const Tile& tile, AttentionTiles& registers) const {
         alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         alignas(64) float part_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         Softmax total(total_memory, dim), part(part_memory, dim);
         total.clear(tile.rows, dim);
         for (int p = tile.first_partition(); p <= tile.last_partition(); ++p) {
-            attend(tile, p, part);
+            attend(tile, p, part, registers);
             merge(total, part, tile.rows, dim);
         }
         write(tile, total);
@@ -248,7 +268,7 @@ class Attention {
     }
 
     // One partition of a tile's keys.
-    void attend(const Tile& tile, int partition, Softmax& state) const {
+    void attend(const Tile& tile, int partition, Softmax& state, [[maybe_unused]] AttentionTiles& registers) const {
         alignas(64) Element q[ROW_TILE * MAX_HEAD_DIM];
         alignas(64) float scores[ROW_TILE * KEY_BLOCK];
         alignas(64) Element p[ROW_TILE * KEY_BLOCK];
@@ -261,10 +281,31 @@ class Attention {
         for (int key = begin; key < end; key += KEY_BLOCK) {
             const int groups = smaller(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
             find_block(tile, key, groups, block);
+#if defined(__AMX_BF16__)
+            if constexpr (sizeof(Element) == 2) {
+                if (dim % AMX_STEP == 0) {
+                    registers.shape(tile.rows);
+                    registers.scores(q, block.keys, groups, dim, scores, KEY_BLOCK);
+                    for (int r = 0; r < tile.rows; ++r)
+                        alpha[r] = soften(tile, r, key, groups, block, scores + r * KEY_BLOCK, state, p + r * KEY_BLOCK);
+                    rescale(state, alpha, tile.rows);
+                    registers.values(p, KEY_BLOCK, block.values, groups, block.paired(pool), dim, state.acc);
+                    continue;
+                }
+            }
+#endif
             score_tile<Dot>(units_of(q), tile.rows, block.keys, groups, dim / PER_UNIT<Element>, scores, KEY_BLOCK);
             for (int r = 0; r < tile.rows; ++r)
                 alpha[r] = soften(tile, r, key, groups, block, scores + r * KEY_BLOCK, state, p + r * KEY_BLOCK);
             value_tile<Dot>(units_of(p), KEY_BLOCK / PER_UNIT<Element>, tile.rows, block.values, groups, dim, alpha, state.acc);
+        }
+    }
+
+    void rescale(Softmax& state, const float* alpha, int rows) const {
+        for (int r = 0; r < rows; ++r) {
+            if (alpha[r] == 1.0f) continue;
+            float* row = state.acc + r * dim;
+            for (int d = 0; d < dim; d += LANES) store(row + d, load(row + d) * splat(alpha[r]));
         }
     }
 
@@ -277,6 +318,7 @@ class Attention {
             std::uint8_t* chunk = pool.chunk(table[at / pool.block_size], tile.kv_head);
             block.find(pool, g, chunk, at % pool.block_size / GROUP);
         }
+        if (groups % 2 == 1) block.clear(pool, groups);  // groups are multiplied two by two
     }
 
     // Scores of one row to probabilities, relative to the running maximum; the factor that its older results need.
@@ -299,6 +341,7 @@ class Attention {
             sum = sum + s[g];
             store(p + g * GROUP, block.scaled_probability(g, s[g]));
         }
+        if (groups % 2 == 1) store(p + groups * GROUP, splat(0.0f));
         const float alpha = old_max == new_max ? 1.0f : first_lane(exp2<6>(splat(old_max - new_max)));
         float* total = state.sum + r * LANES;
         store(total, fma(load(total), splat(alpha), sum));
@@ -312,45 +355,33 @@ class Attention {
         return lanes[0];
     }
 
-    const Act* query_row(const Tile& tile, int r) const {
+    // Where row r of a tile lies in the queries, or in the output.
+    std::int64_t offset(const Tile& tile, int r, std::int64_t stride) const {
         const int row = tile.row_begin + r;
         const std::int64_t token = args.query_start[tile.seq] + row / group;
-        const int head = tile.kv_head * group + row % group;
-        return static_cast<const Act*>(args.query) + token * args.query_stride + std::int64_t(head) * pool.head_dim;
+        return token * stride + std::int64_t(tile.kv_head * group + row % group) * pool.head_dim;
     }
 
     void pack_queries(const Tile& tile, Element* q) const {
+        alignas(64) float row[MAX_HEAD_DIM];
         for (int r = 0; r < tile.rows; ++r) {
-            const Act* from = query_row(tile, r);
-            for (int d = 0; d < dim; d += LANES) store(q + r * dim + d, load_first(from + d, pool.head_dim - d));
+            read_row(args.query, offset(tile, r, args.query_stride), args.dtype, pool.head_dim, row);
+            convert_row(row, dim, q + r * dim);
         }
     }
 
     void write(const Tile& tile, const Softmax& total) const {
         for (int r = 0; r < tile.rows; ++r) {
-            const int row = tile.row_begin + r;
-            const std::int64_t token = args.query_start[tile.seq] + row / group;
-            const int head = tile.kv_head * group + row % group;
-            Act* to = static_cast<Act*>(args.out) + token * args.out_stride + std::int64_t(head) * pool.head_dim;
             const F32 norm = splat(1.0f / reduce_add(load(total.sum + r * LANES)));
-            for (int d = 0; d < dim; d += LANES)
-                store_first(to + d, load(total.acc + r * dim + d) * norm, pool.head_dim - d);
+            float* row = total.acc + r * dim;
+            for (int d = 0; d < dim; d += LANES) store(row + d, load(row + d) * norm);
+            write_row(args.out, offset(tile, r, args.out_stride), args.dtype, pool.head_dim, row);
         }
     }
 };
 
-template <class T>
-void attention_over(const AttentionArgs& args) {
-    if (args.dtype == DType::f32) return Attention<T, float>(args).run();
-    Attention<T, bf16>(args).run();
-}
-
 inline void attention(const AttentionArgs* args) {
-    switch (args->pool.dtype) {
-        case DType::f32: return attention_over<float>(*args);
-        case DType::bf16: return attention_over<bf16>(*args);
-        case DType::i8: return attention_over<std::int8_t>(*args);
-    }
+    with_pool_type(args->pool.dtype, [&](auto t) { Attention<typename decltype(t)::type>(*args).run(); });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -4,6 +4,7 @@
 // the linker, which may keep the copy compiled for AVX-512 and hand it to a processor that has none.
 #pragma once
 
+#include <cmath>
 #include <cstdlib>
 
 #include "vec.h"

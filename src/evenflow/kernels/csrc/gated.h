@@ -18,26 +18,21 @@ EVENFLOW_INLINE F32 gelu_tanh(F32 g) {
     return g * sigmoid(splat(1.5957691216057308f) * fma(splat(0.044715f), g * g * g, g));
 }
 
-template <class Act>
-void gated_rows(const GatedArgs& args) {
-    const RowsArgs& rows = args.rows;
-    const int dim = rows.dim;
-    each_row(rows.num_rows, 2 * dim, [&](int row) {
-        const Act* gate = row_of<Act>(rows.in, rows.in_stride, row);
-        const Act* up = gate + dim;
-        float* x = row_scratch(dim);
-        for (int d = 0; d < dim; d += LANES) {
-            const F32 g = load_first(gate + d, dim - d);
-            const F32 activated = args.activation == GELU_TANH ? gelu_tanh(g) : silu(g);
-            store(x + d, activated * load_first(up + d, dim - d));
-        }
-        finish_row<Act>(rows, row, x);
-    });
-}
-
 inline void gated(const GatedArgs* args) {
-    if (args->rows.dtype == DType::f32) return gated_rows<float>(*args);
-    gated_rows<bf16>(*args);
+    const RowsArgs& rows = args->rows;
+    const int dim = rows.dim, padded = (dim + LANES - 1) / LANES * LANES;
+    const bool gelu = args->activation == GELU_TANH;
+    each_row(rows.num_rows, 2 * dim, [&](int row) {
+        float* x = row_scratch(2 * padded);
+        float* up = x + padded;
+        read_row(rows.in, rows.in_stride * row, rows.dtype, dim, x);
+        read_row(rows.in, rows.in_stride * row + dim, rows.dtype, dim, up);
+        for (int d = 0; d < dim; d += LANES) {
+            const F32 gate = load(x + d);
+            store(x + d, (gelu ? gelu_tanh(gate) : silu(gate)) * load(up + d));
+        }
+        finish_row(rows, row, x);
+    });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

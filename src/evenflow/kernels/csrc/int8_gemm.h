@@ -9,20 +9,21 @@
 // Work is cut by output panels, so that each thread streams its part of the weights once.
 #pragma once
 
+#include "activations.h"
 #include "buffer.h"
-#include "vec.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int PANEL = 16;
 
 // acc[r][n] of one panel -> out; `count` of the panel's columns exist.
-template <class Act>
 EVENFLOW_INLINE void scale_back(const Int8GemmArgs& args, int row, int panel, I32 acc) {
     const int n = panel * PANEL, count = args.n - n;
     F32 y = to_f32(acc) * load(args.w_scales + n) * splat(args.a_scales[row]);
     if (args.bias != nullptr) y = y + load_first(args.bias + n, count);
-    store_first(static_cast<Act*>(args.out) + args.out_stride * row + n, y, count);
+    const std::int64_t at = args.out_stride * row + n;
+    if (args.dtype == DType::f32) return store_first(static_cast<float*>(args.out) + at, y, count);
+    store_first(static_cast<bf16*>(args.out) + at, y, count);
 }
 
 }  // namespace evenflow::EVENFLOW_ISA
@@ -32,12 +33,3 @@ EVENFLOW_INLINE void scale_back(const Int8GemmArgs& args, int row, int panel, I3
 #else
 #include "int8_gemm_vec.h"
 #endif
-
-namespace evenflow::EVENFLOW_ISA {
-
-inline void int8_gemm(const Int8GemmArgs* args) {
-    if (args->dtype == DType::f32) return int8_gemm_to<float>(*args);
-    int8_gemm_to<bf16>(*args);
-}
-
-}  // namespace evenflow::EVENFLOW_ISA

@@ -12,20 +12,20 @@ namespace evenflow::EVENFLOW_ISA {
 constexpr int TILE_K = 64;       // bytes of a tile row
 constexpr int TILE_BYTES = 1024;
 
-template <class Act>
 EVENFLOW_INLINE void finish_tile(const Int8GemmArgs& args, int row, int panel, const std::int32_t* sums) {
     const int rows = args.m - row < 16 ? args.m - row : 16;
-    for (int r = 0; r < rows; ++r) scale_back<Act>(args, row + r, panel, load_i32(sums + r * 16));
+    for (int r = 0; r < rows; ++r) scale_back(args, row + r, panel, load_i32(sums + r * 16));
 }
 
 // Rows row .. row + 16 * ROW_TILES - 1 and panels panel .. panel + PANELS - 1.
-template <class Act, int ROW_TILES, int PANELS>
+template <int ROW_TILES, int PANELS>
 EVENFLOW_INLINE void gemm_tiles(const Int8GemmArgs& args, int row, int panel) {
     const std::int64_t k = args.padded_k;
     const std::int8_t* a0 = args.a + row * k;
     const std::int8_t* a1 = a0 + 16 * k;
     const std::int8_t* b0 = args.packed + panel * PANEL * k;
     const std::int8_t* b1 = b0 + PANEL * k;
+    amx_fence();
     _tile_zero(0);
     if constexpr (PANELS == 2) _tile_zero(1);
     if constexpr (ROW_TILES == 2) _tile_zero(2);
@@ -50,21 +50,21 @@ EVENFLOW_INLINE void gemm_tiles(const Int8GemmArgs& args, int row, int panel) {
     if constexpr (ROW_TILES == 2) _tile_stored(2, sums[2], 64);
     if constexpr (ROW_TILES == 2 && PANELS == 2) _tile_stored(3, sums[3], 64);
     for (int r = 0; r < ROW_TILES; ++r)
-        for (int p = 0; p < PANELS; ++p) finish_tile<Act>(args, row + 16 * r, panel + p, sums[2 * r + p]);
+        for (int p = 0; p < PANELS; ++p) finish_tile(args, row + 16 * r, panel + p, sums[2 * r + p]);
 }
 
-template <class Act>
-void int8_gemm_to(const Int8GemmArgs& args) {
+inline void int8_gemm(const Int8GemmArgs* record) {
+    const Int8GemmArgs& args = *record;
     const int panels = (args.n + PANEL - 1) / PANEL, strips = (panels + 1) / 2, row_tiles = (args.m + 15) / 16;
 #pragma omp parallel
     {
-        const AmxSession session;
+        const FullTiles tiles;
 #pragma omp for schedule(static)
         for (int strip = 0; strip < strips; ++strip) {
             const int begin = 2 * strip, end = panels - begin < 2 ? panels : begin + 2;
             in_pieces<2, 1>(begin, end, [&](int panel, auto P) {
                 in_pieces<2, 1>(0, row_tiles, [&](int tile, auto R) {
-                    gemm_tiles<Act, R.value, P.value>(args, 16 * tile, panel);
+                    gemm_tiles<R.value, P.value>(args, 16 * tile, panel);
                 });
             });
         }

@@ -32,7 +32,7 @@ EVENFLOW_INLINE void gemm_registers(const std::uint32_t* a, const std::int8_t* l
     unrolled<ROWS * PANELS>([&](auto i) { store_i32(sums + i * LANES, acc[i]); });
 }
 
-template <class Act, int ROWS, int PANELS>
+template <int ROWS, int PANELS>
 void gemm_tile(const Int8GemmArgs& args, const std::uint32_t* a, int row, int panel) {
     alignas(64) std::int32_t sums[ROWS * PANELS * LANES];
     gemm_registers<ROWS, PANELS>(a + std::int64_t(row) * (args.padded_k / 4),
@@ -40,15 +40,14 @@ void gemm_tile(const Int8GemmArgs& args, const std::uint32_t* a, int row, int pa
                                  args.padded_k, sums);
     for (int r = 0; r < ROWS && row + r < args.m; ++r)
         for (int p = 0; p < PANELS; ++p)
-            scale_back<Act>(args, row + r, panel + p, load_i32(sums + (r * PANELS + p) * LANES));
+            scale_back(args, row + r, panel + p, load_i32(sums + (r * PANELS + p) * LANES));
 }
 
 // The tall tile reads few lines of weights per product, which many rows share; the wide one hides latency for few rows. Rows
 // beyond m are there to be read, so tiles come in few heights.
-template <class Act>
 EVENFLOW_INLINE void gemm_panels(const Int8GemmArgs& args, const std::uint32_t* a, int panel, auto P) {
     constexpr bool many_registers = TILE_VECS == 4;
-    const auto tile = [&](int row, auto R) { gemm_tile<Act, R.value, P.value>(args, a, row, panel); };
+    const auto tile = [&](int row, auto R) { gemm_tile<R.value, P.value>(args, a, row, panel); };
     if (args.m == 1) return tile(0, Constant<1>{});
     if constexpr (P.value == 4) return tile(0, Constant<4>{});
     const int rows = (args.m + 3) / 4 * 4;
@@ -67,8 +66,8 @@ inline const std::uint32_t* biased_activations(const Int8GemmArgs& args) {
     return biased.data();
 }
 
-template <class Act>
-void int8_gemm_to(const Int8GemmArgs& args) {
+inline void int8_gemm(const Int8GemmArgs* record) {
+    const Int8GemmArgs& args = *record;
     constexpr int strip = 4;  // panels that one thread takes at a time
     const std::uint32_t* a = biased_activations(args);
     const int panels = (args.n + PANEL - 1) / PANEL, strips = (panels + strip - 1) / strip;
@@ -76,7 +75,7 @@ void int8_gemm_to(const Int8GemmArgs& args) {
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < strips; ++i) {
         const int begin = i * strip, end = panels - begin < strip ? panels : begin + strip;
-        const auto body = [&](int panel, auto P) { gemm_panels<Act>(args, a, panel, P); };
+        const auto body = [&](int panel, auto P) { gemm_panels(args, a, panel, P); };
         if constexpr (TILE_VECS == 4) {
             if (wide) in_pieces<4, 2, 1>(begin, end, body);
             else in_pieces<2, 1>(begin, end, body);

@@ -75,4 +75,19 @@ struct KvPool {
     }
 };
 
+// Call body(Tag<T>) for the pool's element type.
+template <class T>
+struct Tag {
+    using type = T;
+};
+
+template <class Body>
+EVENFLOW_INLINE void with_pool_type(DType dtype, Body&& body) {
+    switch (dtype) {
+        case DType::f32: return body(Tag<float>{});
+        case DType::bf16: return body(Tag<bf16>{});
+        case DType::i8: return body(Tag<std::int8_t>{});
+    }
+}
+
 }  // namespace evenflow::EVENFLOW_ISA

@@ -4,42 +4,31 @@
 //     out = h / sqrt(mean(h^2) + eps) * weight
 #pragma once
 
-#include <cmath>
-
 #include "rows.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
-template <class Act>
-EVENFLOW_INLINE void add_row(Act* row, const Act* addend, int dim) {
-    for (int d = 0; d < dim; d += LANES)
-        store_first(row + d, load_first(row + d, dim - d) + load_first(addend + d, dim - d), dim - d);
-}
-
-template <class Act>
-void rms_norm_rows(const NormArgs& args) {
+inline void add_row(const NormArgs& args, int row, float* x) {
     const RowsArgs& rows = args.rows;
-    const int dim = rows.dim;
-    each_row(rows.num_rows, dim, [&](int row) {
-        const Act* in = row_of<Act>(rows.in, rows.in_stride, row);
-        if (args.addend != nullptr)
-            add_row(const_cast<Act*>(in), row_of<Act>(args.addend, args.addend_stride, row), dim);
-        float* x = row_scratch(dim);
-        F32 squares = splat(0.0f);
-        for (int d = 0; d < dim; d += LANES) {
-            const F32 h = load_first(in + d, dim - d);
-            squares = fma(h, h, squares);
-            store(x + d, h);
-        }
-        const F32 factor = splat(1.0f / std::sqrt(reduce_add(squares) / float(dim) + args.eps));
-        for (int d = 0; d < dim; d += LANES) store(x + d, load(x + d) * factor * load_first(args.weight + d, dim - d));
-        finish_row<Act>(rows, row, x);
-    });
+    float* addend = x + (rows.dim + LANES - 1) / LANES * LANES;
+    read_row(args.addend, args.addend_stride * row, rows.dtype, rows.dim, addend);
+    for (int d = 0; d < rows.dim; d += LANES) store(x + d, load(x + d) + load(addend + d));
+    void* stream = const_cast<void*>(rows.in);
+    write_row(stream, rows.in_stride * row, rows.dtype, rows.dim, x);
+    read_row(stream, rows.in_stride * row, rows.dtype, rows.dim, x);
 }
 
 inline void rms_norm(const NormArgs* args) {
-    if (args->rows.dtype == DType::f32) return rms_norm_rows<float>(*args);
-    rms_norm_rows<bf16>(*args);
+    const RowsArgs& rows = args->rows;
+    const int dim = rows.dim;
+    each_row(rows.num_rows, dim, [&](int row) {
+        float* x = row_scratch(2 * (dim + LANES));
+        read_row(rows.in, rows.in_stride * row, rows.dtype, dim, x);
+        if (args->addend != nullptr) add_row(*args, row, x);
+        const F32 factor = splat(inverse_rms(x, dim, args->eps));
+        for (int d = 0; d < dim; d += LANES) store(x + d, load(x + d) * factor * load_first(args->weight + d, dim - d));
+        finish_row(rows, row, x);
+    });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -7,65 +7,49 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-template <class Act>
-struct HeadRotation {
-    const RotaryArgs& args;
-    int dim;
-
-    // `head` counts queries, then keys: the order of qk_norm's rows.
-    void operator()(Act* x, int token, int head) const {
-        alignas(64) float row[MAX_HEAD_DIM + LANES];
-        for (int d = 0; d < dim; d += LANES) store(row + d, load_first(x + d, dim - d));
-        if (args.qk_norm != nullptr) norm(row, args.qk_norm + std::int64_t(head) * dim);
-        const int half = dim / 2;
-        const float* cos = args.cos + std::int64_t(token) * half;
-        const float* sin = args.sin + std::int64_t(token) * half;
-        for (int d = 0; d < half; d += LANES) {
-            const int left = half - d;
-            const F32 a = load_first(row + d, left), b = load_first(row + half + d, left);
-            const F32 c = load_first(cos + d, left), s = load_first(sin + d, left);
-            store_first(x + d, a * c - b * s, left);
-            store_first(x + half + d, fma(a, s, b * c), left);
-        }
+// Norm and rotation of one head in floats; `head` counts queries, then keys: the order of qk_norm's rows.
+inline void turn_head(const RotaryArgs& args, int token, int head, float* x) {
+    const int dim = args.pool.head_dim, half = dim / 2;
+    if (args.qk_norm != nullptr) {
+        const float* weight = args.qk_norm + std::int64_t(head) * dim;
+        const F32 factor = splat(inverse_rms(x, dim, args.eps));
+        for (int d = 0; d < dim; d += LANES) store(x + d, load(x + d) * factor * load_first(weight + d, dim - d));
     }
-
-    void norm(float* row, const float* weight) const {
-        F32 squares = splat(0.0f);
-        for (int d = 0; d < dim; d += LANES) squares = fma(load(row + d), load(row + d), squares);
-        const F32 factor = splat(1.0f / std::sqrt(reduce_add(squares) / float(dim) + args.eps));
-        for (int d = 0; d < dim; d += LANES) store(row + d, load(row + d) * factor * load_first(weight + d, dim - d));
-    }
-};
-
-template <class T, class Act>
-void rotate_and_write(const RotaryArgs& args) {
-    const KvPool<T> pool(args.pool);
-    clear_fresh_blocks(pool, args.slots, args.num_tokens);
-    const int dim = pool.head_dim, kv_heads = pool.num_kv_heads;
-    const HeadRotation<Act> rotate{args, dim};
-#pragma omp parallel for schedule(static) if (args.num_tokens >= 16)
-    for (int token = 0; token < args.num_tokens; ++token) {
-        Act* q = static_cast<Act*>(args.qkv) + args.stride * token;
-        Act* k = q + args.num_heads * dim;
-        const Act* v = k + kv_heads * dim;
-        for (int head = 0; head < args.num_heads + kv_heads; ++head) rotate(q + head * dim, token, head);
-        for (int head = 0; head < kv_heads; ++head)
-            put_token(pool, args.slots[token], head, k + head * dim, v + head * dim);
+    const float* cos = args.cos + std::int64_t(token) * half;
+    const float* sin = args.sin + std::int64_t(token) * half;
+    for (int d = 0; d < half; d += LANES) {
+        const int left = half - d;
+        const F32 a = load_first(x + d, left), b = load_first(x + half + d, left);
+        const F32 c = load_first(cos + d, left), s = load_first(sin + d, left);
+        store_first(x + d, a * c - b * s, left);
+        store_first(x + half + d, fma(a, s, b * c), left);
     }
 }
 
 template <class T>
-void rotary_of(const RotaryArgs& args) {
-    if (args.dtype == DType::f32) return rotate_and_write<T, float>(args);
-    rotate_and_write<T, bf16>(args);
+void rotate_and_write(const RotaryArgs& args) {
+    const KvPool<T> pool(args.pool);
+    clear_fresh_blocks(pool, args.slots, args.num_tokens);
+    const int dim = pool.head_dim, kv_heads = pool.num_kv_heads, heads = args.num_heads;
+#pragma omp parallel for schedule(static) if (args.num_tokens >= PARALLEL_TOKENS)
+    for (int token = 0; token < args.num_tokens; ++token) {
+        alignas(64) float x[MAX_HEAD_DIM + LANES], value[MAX_HEAD_DIM + LANES];
+        const std::int64_t row = args.stride * token;
+        for (int head = 0; head < heads + kv_heads; ++head) {
+            read_row(args.qkv, row + head * dim, args.dtype, dim, x);
+            turn_head(args, token, head, x);
+            if (head < heads) {
+                write_row(args.qkv, row + head * dim, args.dtype, dim, x);
+                continue;
+            }
+            read_row(args.qkv, row + (head + kv_heads) * dim, args.dtype, dim, value);
+            put_token(pool, args.slots[token], head - heads, x, value);
+        }
+    }
 }
 
 inline void rotary(const RotaryArgs* args) {
-    switch (args->pool.dtype) {
-        case DType::f32: return rotary_of<float>(*args);
-        case DType::bf16: return rotary_of<bf16>(*args);
-        case DType::i8: return rotary_of<std::int8_t>(*args);
-    }
+    with_pool_type(args->pool.dtype, [&](auto t) { rotate_and_write<typename decltype(t)::type>(*args); });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -1,0 +1,232 @@
+"""Greedy text of a real model is transformers' token by token, however the scheduler cuts, mixes and evicts the work.
+
+Logits agree within 1e-3, not bit by bit, so a token that wins by less could go either way. The prompts were therefore
+chosen, once, so that the winner is always clear; `test_no_winner_is_within_rounding` keeps that honest.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from evenflow.core.events import Event, Finished, Preempted, Scheduled, StepRecord
+from evenflow.core.request import Request, RequestId, SamplingParams
+from evenflow.engine.build import assemble
+from evenflow.engine.config import Capabilities, EngineConfig, resolve
+from evenflow.engine.core import EngineCore
+from evenflow.engine.messages import Add
+from evenflow.executors.torch.build import LoadedTorchModel, load
+from evenflow.models.source import resolve_model
+from evenflow.models.tokenizer import load_tokenizer
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+MAX_TOKENS = 64
+CLEAR_WIN = 2e-3
+BLOCK_SIZE = 16
+THREADS = 2
+
+SYSTEM = (
+    "<|im_start|>system\nYou are a careful assistant. Answer in plain words, give one example where it helps, and say "
+    "so when you do not know. Never invent a source, a number or a name.<|im_end|>\n<|im_start|>user\n"
+)
+QUESTIONS = (
+    "What is a hash table?",
+    "Why is the sky blue?",
+    "Name three rivers in Africa.",
+    "How do vaccines work?",
+    "Write a short poem about autumn leaves.",
+    "What is the difference between a list and a tuple in Python?",
+    "Explain what a queue is to a child.",
+    "How many days are there in a leap year?",
+)
+TEXTS = (
+    "The capital of France is",
+    "Once upon a time, in a village by the sea,",
+    "def fibonacci(n):\n    ",
+    "1, 2, 3, 5, 8, 13,",
+    "The three laws of motion are:",
+    "A recipe for pancakes:\n\n1.",
+    "中国的首都是",
+    "import numpy as np\n\ndef softmax(x):\n",
+    "To be, or not to be",
+    "In 1969, the first humans",
+    "Water boils at",
+    "Continuous batching refills a batch at every iteration instead of waiting for its longest member. A long prompt is "
+    "cut into chunks, so that the streams beside it do not stall; a full memory evicts whoever came last; and what two "
+    "prompts have in common is computed once. In other words,",
+)
+PROMPTS = (*TEXTS, *(f"{SYSTEM}{question}<|im_end|>\n<|im_start|>assistant\n" for question in QUESTIONS))
+
+
+@dataclass(slots=True, eq=False)
+class Reference:
+    """What transformers says after each prompt, and by how much the closest of its tokens won."""
+
+    token_ids: list[list[int]] = field(default_factory=list)
+    smallest_win: list[float] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[tuple[int, ...]]:
+    tokenizer = load_tokenizer(resolve_model("smollm2-135m"))
+    return [tuple(tokenizer.encode(prompt)) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def reference(prompts: Sequence[tuple[int, ...]]) -> Reference:
+    """Each prompt alone, in fp32, from the same file; the end-of-sequence token is a token like any other."""
+    path = resolve_model("smollm2-135m")
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    reference = Reference()
+    for prompt in prompts:
+        answer = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=MAX_TOKENS,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        best = torch.stack([step[0] for step in answer.logits]).topk(2).values
+        reference.token_ids.append(answer.sequences[0, len(prompt) :].tolist())
+        reference.smallest_win.append(float((best[:, 0] - best[:, 1]).min()))
+    return reference
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedTorchModel:
+    return load(str(resolve_model("smollm2-135m")), dtype="fp32", threads=THREADS, seed=0)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    token_ids: Mapping[str, list[int]]
+    events: list[Event]
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+CONFIG = EngineConfig(block_size=BLOCK_SIZE, prefix_caching=False, watermark=0.0, paranoid=True)
+
+
+def engine(model: LoadedTorchModel, config: EngineConfig, *, blocks: int) -> EngineCore:
+    per_block = model.bytes_per_block(config.block_size)
+    capabilities = Capabilities(model.max_position_embeddings, model.vocab_size, per_block, free_memory=4 << 30)
+    resolved = resolve(replace(config, kv_memory=str(blocks * per_block)), capabilities)
+    executor = model.executor(
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        max_num_seqs=resolved.max_num_seqs,
+        max_num_batched_tokens=resolved.max_num_batched_tokens,
+        max_model_len=resolved.max_model_len,
+    )
+    return assemble(resolved, executor, paranoid=config.paranoid)
+
+
+def run(core: EngineCore, prompts: Mapping[str, tuple[int, ...]]) -> Run:
+    """All at once, to the end."""
+    sampling = SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0, ignore_eos=True)
+    token_ids: dict[str, list[int]] = defaultdict(list)
+    events: list[Event] = []
+    for name, prompt in prompts.items():
+        core.accept(Add(Request(RequestId(name), prompt, sampling, arrival_time=0.0)))
+    while core.has_work:
+        result = core.step()
+        events += result.events
+        for output in result.outputs:
+            token_ids[output.request_id] += output.token_ids
+    assert not [event for event in events if isinstance(event, Finished) and event.num_output_tokens != MAX_TOKENS]
+    return Run(token_ids, events)
+
+
+def named(prompts: Sequence[tuple[int, ...]], prefix: str = "") -> dict[str, tuple[int, ...]]:
+    return {f"{prefix}{index}": prompt for index, prompt in enumerate(prompts)}
+
+
+def assert_equal(token_ids: Mapping[str, list[int]], reference: Reference, prefix: str = "") -> None:
+    different = {
+        f"{prefix}{index}": next(p for p, (a, b) in enumerate(zip(token_ids[f"{prefix}{index}"], expected)) if a != b)
+        for index, expected in enumerate(reference.token_ids)
+        if token_ids[f"{prefix}{index}"] != expected
+    }
+    assert not different, f"first token that differs, by request: {different}"
+
+
+def test_a_prompt_is_the_same_tokens_in_transformers(prompts: Sequence[tuple[int, ...]]) -> None:
+    path = resolve_model("smollm2-135m")
+    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    assert [tuple(theirs(prompt)["input_ids"]) for prompt in PROMPTS] == list(prompts)
+
+
+def test_no_winner_is_within_rounding(reference: Reference) -> None:
+    assert min(reference.smallest_win) > CLEAR_WIN, reference.smallest_win
+    assert len(reference.token_ids) == 20
+
+
+def test_alone(model: LoadedTorchModel, prompts: Sequence[tuple[int, ...]], reference: Reference) -> None:
+    core = engine(model, CONFIG, blocks=64)
+    token_ids: dict[str, list[int]] = {}
+    for name, prompt in named(prompts).items():
+        token_ids |= run(core, {name: prompt}).token_ids
+    assert_equal(token_ids, reference)
+
+
+def test_in_one_batch(model: LoadedTorchModel, prompts: Sequence[tuple[int, ...]], reference: Reference) -> None:
+    whole = run(engine(model, replace(CONFIG, max_num_batched_tokens=4096), blocks=512), named(prompts))
+    assert_equal(whole.token_ids, reference)
+    steps = [event for event in whole.events if isinstance(event, StepRecord)]
+    assert [len(step.emitted) for step in steps] == [len(prompts)] * MAX_TOKENS
+
+
+def test_in_chunks(model: LoadedTorchModel, prompts: Sequence[tuple[int, ...]], reference: Reference) -> None:
+    chunked = run(engine(model, replace(CONFIG, max_num_batched_tokens=24), blocks=512), named(prompts))
+    assert_equal(chunked.token_ids, reference)
+    steps = [event for event in chunked.events if isinstance(event, StepRecord)]
+    assert max(step.prefill_tokens + step.decode_tokens for step in steps) == 24
+    assert any(step.prefill_tokens and step.decode_tokens for step in steps)
+
+
+def test_after_preemption(model: LoadedTorchModel, prompts: Sequence[tuple[int, ...]], reference: Reference) -> None:
+    pressed = run(engine(model, CONFIG, blocks=40), named(prompts))
+    assert_equal(pressed.token_ids, reference)
+    assert len(pressed.of(Preempted)) >= 5
+
+
+def test_with_prefix_hits(model: LoadedTorchModel, prompts: Sequence[tuple[int, ...]], reference: Reference) -> None:
+    """Everything twice: the first time the system prompt is shared, the second time the whole prompt."""
+    core = engine(model, replace(CONFIG, prefix_caching=True, max_num_batched_tokens=64), blocks=512)
+    first, second = run(core, named(prompts, "first")), run(core, named(prompts, "second"))
+    assert_equal(first.token_ids, reference, "first")
+    assert_equal(second.token_ids, reference, "second")
+    assert cached_tokens(first) >= (len(QUESTIONS) - 1) * 2 * BLOCK_SIZE
+    assert cached_tokens(second) >= sum((len(prompt) - 1) // BLOCK_SIZE * BLOCK_SIZE for prompt in prompts)
+
+
+def test_with_prefix_hits_after_preemption(
+    model: LoadedTorchModel, prompts: Sequence[tuple[int, ...]], reference: Reference
+) -> None:
+    pressed = run(engine(model, replace(CONFIG, prefix_caching=True), blocks=40), named(prompts))
+    assert_equal(pressed.token_ids, reference)
+    assert len(pressed.of(Preempted)) >= 5
+    assert cached_tokens(pressed) > 0
+
+
+def cached_tokens(run: Run) -> int:
+    return sum(event.cached_tokens for event in run.events if isinstance(event, Scheduled))

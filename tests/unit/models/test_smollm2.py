@@ -1,0 +1,119 @@
+"""The real SmolLM2-135M from its Q4_1 .gguf file: text, tokens and logits as transformers has them from the same file."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from evenflow.models.llama import LlamaModel
+from evenflow.models.loading import load_model
+from evenflow.models.source import resolve_model
+from evenflow.models.tokenizer import Tokenizer, load_tokenizer
+from tiny_models import TOLERANCE, logits, transformers_logits
+
+pytestmark = pytest.mark.model
+
+TEXTS = [
+    "Hello, world!",
+    "  two  spaces   three    four",
+    "tabs\tand\nnew\n\n\nlines\r\n",
+    "naïve café — “quotes” … e\u0301",
+    "日本語のテキスト 한국어 עברית العربية",
+    "🎉🔥👩‍👩‍👧‍👦",
+    "<|im_start|>user\nhi<|im_end|>\n<|endoftext|>",
+    "x=1;y=22;z=333.5e-7",
+    "don't I'll you're it's WE'VE",
+    "\x00\x01\x7f",
+    " ",
+    "",
+]
+PROMPTS = [
+    "The capital of France is",
+    "def fibonacci(n):\n    if n",
+    "<|im_start|>user\nWhy is the sky blue?<|im_end|>\n<|im_start|>assistant\n",
+    "1 2 3 4 5 6 7 8 9",
+    "Once upon a time, in a village by the sea, there lived an old fisherman who " * 8,
+]
+
+
+@pytest.fixture(scope="module")
+def path() -> Path:
+    return resolve_model("smollm2-135m")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(path: Path) -> Tokenizer:
+    return load_tokenizer(path)
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> LlamaModel:
+    return load_model(path, "fp32")
+
+
+def _random_texts() -> list[str]:
+    """No two whitespace characters before a digit: there transformers splits as the file does not say."""
+    rng = random.Random(0)
+    pieces = [
+        *"abcXYZ.,!?'\"<>|_-éß日🎉\u200d{}()",
+        " the",
+        " and",
+        "ing",
+        "\n",
+        "\t",
+        " ",
+        "  ",
+        "'s",
+        "//",
+        "5",
+        "42",
+    ]
+    texts = ["".join(rng.choices(pieces, k=rng.randint(1, 40))) for _ in range(400)]
+    return [
+        text for text in texts if not any(a.isspace() and b.isdigit() for a, b in zip(text, text[1:], strict=False))
+    ]
+
+
+def test_text_becomes_the_tokens_that_transformers_makes_of_it(path: Path, tokenizer: Tokenizer) -> None:
+    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    texts = [*TEXTS, *PROMPTS, *_random_texts()]
+    assert len(texts) > 200
+    for text in texts:
+        ids = theirs(text)["input_ids"]
+        assert tokenizer.encode(text) == ids, text
+        assert tokenizer.decode(ids, skip_special_tokens=False) == text
+        assert b"".join(map(tokenizer.token_bytes, ids)) == text.encode()
+
+
+def test_digits_are_single_tokens_and_leave_the_spaces_before_them_together(tokenizer: Tokenizer) -> None:
+    tokens = [tokenizer.token_text(token_id) for token_id in tokenizer.encode("a   123")]
+    assert tokens == ["a", "ĠĠĠ", "1", "2", "3"]
+
+
+def test_the_chat_template_and_the_end_of_a_turn_come_from_the_file(tokenizer: Tokenizer) -> None:
+    assert tokenizer.chat_template is not None
+    chat = tokenizer.chat_template.render([{"role": "user", "content": "Hi"}], add_generation_prompt=True)
+    assert chat.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+    assert chat.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+    assert [tokenizer.token_text(token_id) for token_id in tokenizer.eos_token_ids] == ["<|im_end|>", "<|endoftext|>"]
+    assert tokenizer.vocab_size == 49152
+
+
+def test_fp32_logits_are_those_of_transformers(path: Path, tokenizer: Tokenizer, model: LlamaModel) -> None:
+    theirs = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    for text in PROMPTS:
+        ids = tokenizer.encode(text)
+        expected = transformers_logits(theirs, ids)
+        torch.testing.assert_close(logits(model, ids), expected, atol=TOLERANCE, rtol=0.0)
+
+
+def test_bf16_picks_the_same_word(path: Path, tokenizer: Tokenizer, model: LlamaModel) -> None:
+    coarse = load_model(path, "bf16")
+    for text in PROMPTS[:3]:
+        ids = tokenizer.encode(text)
+        exact, rounded = logits(model, ids)[-1], logits(coarse, ids)[-1]
+        assert rounded.dtype is torch.float32
+        assert exact.argmax() in rounded.topk(2).indices
+        assert (exact - rounded).abs().mean() < 0.3
