@@ -16,5 +16,5 @@ settings.register_profile(
     "ci", max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=_SLOW_TO_DRAW
 )
 settings.register_profile("dev", max_examples=100, deadline=None, suppress_health_check=_SLOW_TO_DRAW)
-settings.register_profile("soak", max_examples=5000, deadline=None, suppress_health_check=_SLOW_TO_DRAW)
+settings.register_profile("soak", max_examples=2000, deadline=None, suppress_health_check=_SLOW_TO_DRAW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -155,7 +155,8 @@ def _the_door_is_rightly_shut(
     run: Run, plan: StepPlan, door: Door, running: dict[RequestId, RequestState], head: RequestState
 ) -> None:
     if door.reason is WaitReason.BUDGET:
-        served = [running[c.request_id] for c in plan.chunks if not _decodes(c, running[c.request_id])]
+        # The last token of a prompt, like a decode, is a step's first claim whatever the order.
+        served = [running[c.request_id] for c in plan.chunks if not (c.samples and len(c.token_ids) == 1)]
         assert all(state.key < head.key for state in served), "a less deserving prefill kept it out"
     if door.reason is WaitReason.MAX_NUM_SEQS:
         assert len(running) == run.seqs

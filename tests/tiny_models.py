@@ -62,7 +62,9 @@ def tiny_model(architecture: str, **changes: object) -> PreTrainedModel:
     """fp32, in evaluation mode; the same weights every time."""
     config_class, model_class = _CLASSES[architecture]
     config = config_class(**{**_SHAPE, **_OF_ARCHITECTURE[architecture], **changes}, attn_implementation="eager")
-    model = model_class(config).float().eval()
+    model = model_class(config)
+    assert isinstance(model, PreTrainedModel)
+    model.train(False)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
@@ -132,6 +134,7 @@ def write_gguf(
         if architecture == "gemma3_text" and hf_name.endswith("norm.weight"):
             values = values + 1.0
         gguf_name = names.get_name(hf_name, try_suffixes=(".weight", ".bias"))
+        assert gguf_name is not None, hf_name
         stored = kind if values.ndim > 1 else GGMLQuantizationType.F32
         writer.add_tensor(gguf_name, gguf.quants.quantize(values, stored), raw_dtype=stored)
     for gguf_name, values in (extra or {}).items():

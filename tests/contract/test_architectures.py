@@ -95,7 +95,7 @@ def test_rope_settings_are_read_as_older_files_spell_them(
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3_text"])
 def test_logits_from_a_gguf_file_are_those_of_transformers(architecture: str, tmp_path: Path) -> None:
     # What llama.cpp fixes for these families: no window but Gemma's, of which one layer in six is free, and the scale.
-    fixed = {
+    fixed: dict[str, dict[str, object]] = {
         "qwen2": {"use_sliding_window": False},
         "gemma3_text": {"sliding_window_pattern": 6, "num_hidden_layers": 7, "query_pre_attn_scalar": 32},
     }

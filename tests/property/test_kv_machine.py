@@ -103,10 +103,11 @@ class KVMachine(RuleBasedStateMachine):
     def compute(self, data: st.DataObject) -> None:
         state = data.draw(st.sampled_from(self.opened))
         table = self.naive.tables[state.request.id]
-        end = data.draw(st.integers(state.num_computed_tokens, min(state.num_tokens, len(table) * self.size)))
+        start = state.num_computed_tokens
+        end = data.draw(st.integers(start, min(state.num_tokens, len(table) * self.size)))
         state.num_computed_tokens = end
         self.kv.publish(state)
-        for index in range(end // self.size):
+        for index in range(start // self.size, end // self.size):  # announced once, when it becomes full
             text = tuple(state.token_ids[: (index + 1) * self.size])
             self.naive.publish(table[index], (state.request.cache_salt, text))
 

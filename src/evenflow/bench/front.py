@@ -53,7 +53,7 @@ def measure(model: Path, prompts: Sequence[tuple[int, ...]], *, serve_arguments:
         with server_process([*arguments, *serve_arguments]) as server:
             client = _client_ttfts(server.url(), prompts)
         with read_log(log) as events:
-            engine = {span.request_id: span.ttft_seconds for span in spans_of(events)}
+            engine = {str(span.request_id): span.ttft_seconds for span in spans_of(events)}
     counted = {name: ttft for name, ttft in client.items() if int(name) >= WARM_UP_REQUESTS}
     return front_cost(counted, {name: engine[f"cmpl-{name}"] for name in counted}, len(prompts[0]))
 

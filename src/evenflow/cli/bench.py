@@ -7,6 +7,7 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
+from cyclopts.types import NonNegativeInt, PositiveInt
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +24,7 @@ app = App(name="bench", help="Measure evenflow on this machine.")
 
 
 @app.command
-def scheduler(*, running: int = 64, waiting: int = 0, steps: int = 1000, json: bool = False) -> None:
+def scheduler(*, running: PositiveInt = 64, waiting: NonNegativeInt = 0, steps: PositiveInt = 1000, json: bool = False) -> None:
     """Time one step of the scheduler (schedule and update) in pure Python, without a model.
 
     Parameters
@@ -46,9 +47,9 @@ def offline(
     workload: Path | None = None,
     *,
     engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
-    repeat: int = 3,
+    repeat: PositiveInt = 3,
     single_stream: bool = True,
-    limit: int | None = None,
+    limit: PositiveInt | None = None,
     json: bool = False,
 ) -> None:
     """Run the offline workloads W1 (all requests at once) and W2 (one stream) and print tokens per second.
@@ -103,8 +104,8 @@ def offline(
 def front(
     *,
     model: str = EngineConfig().model,
-    requests: int = 500,
-    prompt_tokens: int = 128,
+    requests: PositiveInt = 500,
+    prompt_tokens: PositiveInt = 128,
     seed: int = 0,
     json: bool = False,
 ) -> None:

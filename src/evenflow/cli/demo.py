@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from cyclopts.types import PositiveFloat, PositiveInt
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -36,9 +37,9 @@ _LINES_AROUND_TABLE = 6
 def demo(
     *,
     model: str = "smollm2-135m",
-    requests: int = 40,
-    length_scale: float = 0.25,
-    rate_scale: float = 1.0,
+    requests: PositiveInt = 40,
+    length_scale: PositiveFloat = 0.25,
+    rate_scale: PositiveFloat = 1.0,
     seed: int = 0,
 ) -> None:
     """Serve a model, replay the head of a real trace against it, and show how the requests shared the iterations.

@@ -96,7 +96,14 @@ def _load(config: EngineConfig) -> LoadedModel:
     # By name, so that the front, which never computes, does not wait for torch to be imported.
     build = import_module("evenflow.executors.torch.build")
     return cast(
-        LoadedModel, build.load(config.model, dtype=config.dtype.value, threads=config.threads, seed=config.seed)
+        LoadedModel,
+        build.load(
+            config.model,
+            dtype=config.dtype.value,
+            quantize=config.quantize.value,
+            threads=config.threads,
+            seed=config.seed,
+        ),
     )
 
 

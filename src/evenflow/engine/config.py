@@ -17,6 +17,11 @@ class Dtype(Enum):
     FP32 = "fp32"
 
 
+class Quantize(Enum):
+    NONE = "none"
+    INT8 = "int8"
+
+
 class ExecutorKind(Enum):
     TORCH = "torch"
     SHADOW = "shadow"
@@ -35,6 +40,8 @@ class EngineConfig:
     """A name `evenflow model list` knows, a Hugging Face folder, a .gguf file, or a hub name."""
     dtype: Dtype = Dtype.AUTO
     """Number format of weights and KV cache; auto takes bf16 where the processor computes in it, else fp32."""
+    quantize: Quantize = Quantize.NONE
+    """int8 makes weights and activations int8 (W8A8) when the model is loaded, from any source format."""
     max_model_len: int | None = None
     """Most tokens of one request, prompt and output together; the model's own limit if not given."""
     max_num_seqs: int = 128

@@ -1,8 +1,11 @@
 """A weight matrix in the form that multiplies fastest; the model knows only `x -> x W^T + b`.
 
+    DenseLinear    as it is                          fp32, or where oneDNN has no bf16
+    PackedLinear   in oneDNN's blocked layout        bf16
+    Int8Linear     W8A8: int8 weights with a scale per output, activations made int8 with a scale per row
+
 In bf16 on CPUs with bf16 instructions, oneDNN reads weights much faster when they were re-ordered into its blocked
-layout beforehand: 1.3 to 2 times for SmolLM2's matrices at 1 to 128 rows (two cores), so `pack` does that. Other forms
-(int8) go beside `DenseLinear` and `PackedLinear` and are chosen in `pack`.
+layout beforehand: 1.3 to 2 times for SmolLM2's matrices at 1 to 128 rows (two cores), so `pack` does that.
 """
 
 from typing import Protocol
@@ -10,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from evenflow.kernels.operators import Int8Weight, Operators, quantise_weight
 
 
 class Linear(Protocol):
@@ -55,6 +60,24 @@ class PackedLinear:
     def __call__(self, rows: Tensor, /) -> Tensor:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
         return product
+
+
+class Int8Linear:
+    """Products of int8 rows and weights are exact integers, so a row's result does not depend on its batch."""
+
+    __slots__ = ("_operators", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, operators: Operators) -> None:
+        values, scales = quantise_weight(weight)
+        self.weight: Int8Weight = operators.pack_int8(values, scales, bias)
+        self._operators = operators
+
+    @property
+    def out_features(self) -> int:
+        return self.weight.out_features
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self._operators.multiply_int8(self._operators.quantise(rows), self.weight, rows.dtype)
 
 
 def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:

@@ -53,12 +53,19 @@ class LlamaModel:
     """Inference only; nothing of it changes after construction, so steps are independent."""
 
     def __init__(
-        self, config: ModelConfig, embedding: Tensor, layers: Sequence[DecoderLayer], norm: Tensor, head: Linear
+        self,
+        config: ModelConfig,
+        embedding: Tensor,
+        layers: Sequence[DecoderLayer],
+        norm: Tensor,
+        head: Linear,
+        dtype: torch.dtype | None = None,
     ) -> None:
+        """`dtype` is that of activations; the embedding's, if not given."""
         self.config = config
-        self.dtype = embedding.dtype
+        self.dtype = embedding.dtype if dtype is None else dtype
         self._embedding = embedding
-        self._layers = tuple(layers)
+        self.layers = tuple(layers)
         self._norm = norm
         self._head = head
         # Rounded like transformers: Gemma's sqrt(hidden_size) is a number of the model's dtype.
@@ -77,14 +84,17 @@ class LlamaModel:
         """Logits, float32 [len(logit_rows), vocab_size], of the tokens at `logit_rows` only."""
         return self.logits(self.hidden(token_ids, positions, attention).index_select(0, logit_rows))
 
+    def embed(self, token_ids: Tensor) -> Tensor:
+        """[T, hidden_size], scaled where the architecture does so."""
+        hidden = functional.embedding(token_ids, self._embedding).to(self.dtype)
+        return hidden if self._embedding_scale is None else hidden * self._embedding_scale
+
     @torch.inference_mode()
     def hidden(self, token_ids: Tensor, positions: Tensor, attention: Attention) -> Tensor:
         """What the last layer leaves, [T, hidden_size]."""
-        hidden = functional.embedding(token_ids, self._embedding)
-        if self._embedding_scale is not None:
-            hidden = hidden * self._embedding_scale
+        hidden = self.embed(token_ids)
         angles = {config: rope.angles(positions) for config, rope in self._ropes.items()}
-        for index, layer in enumerate(self._layers):
+        for index, layer in enumerate(self.layers):
             hidden = self._attend(index, layer, hidden, angles[self.config.ropes[index]], attention)
             hidden = self._mlp(layer, hidden)
         return hidden

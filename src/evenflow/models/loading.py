@@ -1,16 +1,20 @@
 """From a path to a model that runs: read the config, open the weights, fuse and pack them layer by layer."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from evenflow.core.errors import ConfigError
+from evenflow.kernels.operators import Operators
 from evenflow.models.config import ModelConfig
 from evenflow.models.config_folder import read_folder_config
 from evenflow.models.config_gguf import read_gguf_config
 from evenflow.models.gguf_file import GGUFFile
-from evenflow.models.linear import Linear, pack
+from evenflow.models.linear import Int8Linear, Linear, pack
 from evenflow.models.llama import DecoderLayer, LlamaModel
 from evenflow.models.source import is_gguf
 from evenflow.models.weights import WeightSource
@@ -20,37 +24,55 @@ from evenflow.models.weights_gguf import GGUFWeights
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """`matrix` is the dtype in which a matrix is read before `pack` puts it into the form that multiplies."""
+
+    embedding: torch.dtype
+    activation: torch.dtype
+    matrix: torch.dtype
+    pack: Callable[[Tensor, Tensor | None], Linear]
+
+
 @torch.inference_mode()
-def load_model(path: str | Path, dtype: str) -> LlamaModel:
-    """Load a model folder or a .gguf file, with every matrix in `dtype` ("fp32" or "bf16")."""
+def load_model(path: str | Path, dtype: str, *, int8: Operators | None = None) -> LlamaModel:
+    """Load a model folder or a .gguf file, with every matrix in `dtype` ("fp32" or "bf16"), or as int8 if operators for
+    that are given (`dtype` is then the embedding's, and activations between the products are float32)."""
     if dtype not in DTYPES:
         raise ConfigError(f"dtype '{dtype}' is not one of {', '.join(DTYPES)}.")
+    chosen = DTYPES[dtype]
+    if int8 is None:
+        form = _Form(chosen, chosen, chosen, pack)
+    else:
+        form = _Form(chosen, torch.float32, torch.float32, partial(Int8Linear, operators=int8))
     path = Path(path)
     if is_gguf(path):
         file = GGUFFile(path)
         config = read_gguf_config(file)
-        return _Builder(config, GGUFWeights(file, head_dim=config.head_dim), DTYPES[dtype]).model()
+        return _Builder(config, GGUFWeights(file, head_dim=config.head_dim), form).model()
     config = read_folder_config(path)
     with FolderWeights(path) as weights:
-        return _Builder(config, weights, DTYPES[dtype]).model()
+        return _Builder(config, weights, form).model()
 
 
 class _Builder:
-    def __init__(self, config: ModelConfig, weights: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, weights: WeightSource, form: _Form) -> None:
         self._config = config
         self._weights = weights
-        self._dtype = dtype
+        self._form = form
 
     def model(self) -> LlamaModel:
         config = self._config
-        embedding = self._read("model.embed_tokens.weight", config.vocab_size, config.hidden_size)
+        shape = (config.vocab_size, config.hidden_size)
+        embedding = self._read("model.embed_tokens.weight", self._form.embedding, *shape)
         layers = [self._layer(index) for index in range(config.num_layers)]
         norm = self._norm("model.norm", config.hidden_size)
         if config.tie_word_embeddings:
-            head = pack(embedding)
+            same = self._form.matrix == embedding.dtype
+            matrix = embedding if same else self._read("model.embed_tokens.weight", self._form.matrix, *shape)
         else:
-            head = pack(self._read("lm_head.weight", config.vocab_size, config.hidden_size))
-        return LlamaModel(config, embedding, layers, norm, head)
+            matrix = self._read("lm_head.weight", self._form.matrix, *shape)
+        return LlamaModel(config, embedding, layers, norm, self._form.pack(matrix, None), self._form.activation)
 
     def _layer(self, index: int) -> DecoderLayer:
         config, prefix = self._config, f"model.layers.{index}"
@@ -73,9 +95,9 @@ class _Builder:
             mlp_post_norm=self._norm(f"{prefix}.post_feedforward_layernorm", hidden) if config.post_norms else None,
         )
 
-    def _read(self, name: str, *shape: int) -> Tensor:
+    def _read(self, name: str, dtype: torch.dtype, *shape: int) -> Tensor:
         self._weights.require(name, shape)
-        tensor = torch.empty(shape, dtype=self._dtype)
+        tensor = torch.empty(shape, dtype=dtype)
         self._weights.read_into(name, tensor)
         return tensor
 
@@ -85,15 +107,15 @@ class _Builder:
             self._weights.require(f"{name}.weight", (rows, in_features))
             if bias:
                 self._weights.require(f"{name}.bias", (rows,))
-        weight = torch.empty(sum(parts.values()), in_features, dtype=self._dtype)
-        biases = torch.empty(len(weight), dtype=self._dtype) if bias else None
+        weight = torch.empty(sum(parts.values()), in_features, dtype=self._form.matrix)
+        biases = torch.empty(len(weight), dtype=self._form.matrix) if bias else None
         start = 0
         for name, rows in parts.items():
             self._weights.read_into(f"{name}.weight", weight[start : start + rows])
             if biases is not None:
                 self._weights.read_into(f"{name}.bias", biases[start : start + rows])
             start += rows
-        return pack(weight, biases)
+        return self._form.pack(weight, biases)
 
     def _norm(self, name: str, size: int) -> Tensor:
         """Norm weights stay float32: they are small, and Gemma's 1 + w loses w in bf16."""

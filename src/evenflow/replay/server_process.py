@@ -1,6 +1,6 @@
 """A server as its operator sees it: a process that says where it listens, and ends at SIGTERM.
 
-For what measures or shows a whole server from outside: every cost of a real one (two processes, a real socket) is in it.
+For what measures or shows a whole server from outside: two processes and a real socket, as in production.
 """
 
 import subprocess

@@ -1,6 +1,7 @@
 """Chat templates render like transformers renders them, and a hostile one costs little and tells nothing."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -86,9 +87,8 @@ TOKENS = {"bos_token": "<bos>", "eos_token": "<eos>"}
 @pytest.mark.parametrize("template", [CHATML, LLAMA3, GEMMA, QWEN_LIKE], ids=["chatml", "llama3", "gemma", "qwen"])
 def test_a_template_renders_as_it_does_in_transformers(template: str, first: int, add_generation_prompt: bool) -> None:
     messages = [dict(message) for message in CHAT[first:]]
-    [expected], _ = render_jinja_template(
-        [messages], chat_template=template, add_generation_prompt=add_generation_prompt, **TOKENS
-    )
+    variables: dict[str, Any] = {**TOKENS, "add_generation_prompt": add_generation_prompt}  # what ** can be typed as
+    expected = render_jinja_template([messages], chat_template=template, **variables)[0][0]
     ours = ChatTemplate(template, TOKENS, source="m.gguf")
     assert ours.render(messages, add_generation_prompt=add_generation_prompt) == expected
 

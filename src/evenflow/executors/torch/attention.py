@@ -19,6 +19,10 @@ NATIVE_BLOCK = 16
 NATIVE_MAX_HEAD_DIM = 512
 
 
+def native_can_attend(memory: KVMemory) -> bool:
+    return memory.block_size % NATIVE_BLOCK == 0 and memory.head_dim <= NATIVE_MAX_HEAD_DIM
+
+
 class AttentionBody(Protocol):
     def begin(self, batch: BatchLayout) -> None: ...
 
@@ -36,7 +40,7 @@ class PagedAttention:
         self._body: AttentionBody
         if kernels.table is None:
             self._body, self.description = TorchAttention(memory, model), f"torch ({kernels.reason})"
-        elif memory.block_size % NATIVE_BLOCK or memory.head_dim > NATIVE_MAX_HEAD_DIM:
+        elif not native_can_attend(memory):
             why = f"native kernels want blocks of {NATIVE_BLOCK}n tokens and heads of at most {NATIVE_MAX_HEAD_DIM}"
             self._body, self.description = TorchAttention(memory, model), f"torch ({why})"
         else:

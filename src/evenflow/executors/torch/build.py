@@ -9,9 +9,13 @@ from pathlib import Path
 
 import torch
 
-from evenflow.executors.torch.attention import PagedAttention
-from evenflow.executors.torch.executor import TorchExecutor
+from evenflow.executors.torch.attention import PagedAttention, native_can_attend
+from evenflow.executors.torch.executor import LayerAttention, Model, TorchExecutor
 from evenflow.executors.torch.kv_memory import KVMemory, bytes_per_block
+from evenflow.executors.torch.native_llama import NativeLlama
+from evenflow.kernels import describe
+from evenflow.kernels.native import load_kernels
+from evenflow.kernels.native_operators import select_operators
 from evenflow.models.llama import LlamaModel
 from evenflow.models.loading import DTYPES, load_model
 
@@ -20,9 +24,15 @@ class LoadedTorchModel:
     """Implements `engine.build.LoadedModel`."""
 
     def __init__(
-        self, model: LlamaModel, dtype: str, seed: int | None, description: tuple[tuple[str, str], ...]
+        self,
+        model: LlamaModel,
+        dtype: str,
+        quantize: str,
+        seed: int | None,
+        description: tuple[tuple[str, str], ...],
     ) -> None:
         self._model = model
+        self._quantize = quantize
         self._dtype = DTYPES[dtype]
         self._seed = seed
         self._description = description
@@ -45,12 +55,15 @@ class LoadedTorchModel:
     def executor(
         self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
     ) -> TorchExecutor:
-        memory = KVMemory(
-            self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=self._dtype
-        )
+        memory = KVMemory(self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=self._dtype)
+        model: Model = self._model
+        attention: LayerAttention = PagedAttention(memory, self._model.config)
+        table = load_kernels().table
+        if self._quantize == "int8" and table is not None and native_can_attend(memory):
+            model = attention = NativeLlama(self._model, memory, table, max_num_batched_tokens=max_num_batched_tokens)
         return TorchExecutor(
-            self._model,
-            PagedAttention(memory, self._model.config),
+            model,
+            attention,
             memory,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -59,21 +72,27 @@ class LoadedTorchModel:
         )
 
 
-def load(path: str, *, dtype: str, threads: int | None, seed: int | None) -> LoadedTorchModel:
-    """`path` is a local folder or .gguf file; `dtype` is auto, bf16 or fp32. Raises `ModelError`."""
+def load(path: str, *, dtype: str, quantize: str, threads: int | None, seed: int | None) -> LoadedTorchModel:
+    """`path` is a local folder or .gguf file; `dtype` is auto, bf16 or fp32; `quantize` is none or int8.
+
+    Raises `ModelError`.
+    """
     if threads is not None:
         torch.set_num_threads(threads)
     elif "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
     num_threads = torch.get_num_threads()
     chosen, why = (dtype, "as asked") if dtype != "auto" else _best_dtype()
-    model = load_model(Path(path), chosen)
+    operators = select_operators(load_kernels()) if quantize == "int8" else None
+    model = load_model(Path(path), chosen, int8=operators)
     description = (
         ("executor", f"torch {torch.__version__} on CPU, {num_threads} threads"),
         ("model", f"{model.config.architecture} from {path}"),
         ("dtype", f"{chosen} ({why})"),
+        ("quantize", quantize),
+        ("kernels", describe()),
     )
-    return LoadedTorchModel(model, chosen, seed, description)
+    return LoadedTorchModel(model, chosen, quantize, seed, description)
 
 
 def _best_dtype() -> tuple[str, str]:

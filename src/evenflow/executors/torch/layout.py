@@ -1,8 +1,8 @@
 """Where the tokens of one step lie: the batch as plain int32 arrays, with nothing in it about a model or a kernel.
 
-    sequence i:  query rows   query_start[i] .. query_start[i + 1] - 1      its chunk, back to back with the others
-                 positions    context_len[i] .. context_len[i] + n - 1
-                 block table  block_tables[i, position // block_size]       what lies beyond the last position is not read
+sequence i:  query rows   query_start[i] .. query_start[i + 1] - 1      its chunk, back to back with the others
+             positions    context_len[i] .. context_len[i] + n - 1
+             block table  block_tables[i, position // block_size]       what lies beyond the last position is not read
 """
 
 from dataclasses import dataclass

@@ -77,7 +77,9 @@ class TorchAttention:
         rows = torch.from_numpy(self._batch.query_start[self._decodes]).long()
         position = torch.from_numpy(self._batch.context_len[self._decodes]).unsqueeze(1)
         num_blocks = int(position.max()) // size + 1
-        keys, values = self._gather(layer, self._tables(self._decodes, position.flatten() // size + 1, num_blocks), q.dtype)
+        keys, values = self._gather(
+            layer, self._tables(self._decodes, position.flatten() // size + 1, num_blocks), q.dtype
+        )
         queries = q[rows].unflatten(1, (model.num_kv_heads, -1))  # a group's heads are rows that share their keys
         visible = self._visible(layer, position, num_blocks * size)[:, None, None]
         attended = scaled_dot_product_attention(queries, keys, values, attn_mask=visible, scale=model.attention_scale)
@@ -90,7 +92,9 @@ class TorchAttention:
         context = int(self._batch.context_len[seq])
         position = torch.arange(context, context + end - start)
         num_blocks = int(position[-1]) // size + 1
-        keys, values = self._gather(layer, self._tables(np.array([seq]), torch.tensor([num_blocks]), num_blocks), q.dtype)
+        keys, values = self._gather(
+            layer, self._tables(np.array([seq]), torch.tensor([num_blocks]), num_blocks), q.dtype
+        )
         group = model.num_heads // model.num_kv_heads
         queries = q[start:end].unflatten(1, (model.num_kv_heads, group)).permute(1, 2, 0, 3).flatten(1, 2)
         visible = self._visible(layer, position.unsqueeze(1), num_blocks * size).repeat(group, 1)
@@ -99,7 +103,9 @@ class TorchAttention:
         )[0]
         out[start:end] = attended.unflatten(1, (group, -1)).permute(2, 0, 1, 3).flatten(1, 2)
 
-    def _tables(self, seqs: "np.ndarray[tuple[int], np.dtype[np.int64]]", used: torch.Tensor, width: int) -> torch.Tensor:
+    def _tables(
+        self, seqs: "np.ndarray[tuple[int], np.dtype[np.int64]]", used: torch.Tensor, width: int
+    ) -> torch.Tensor:
         """Block tables of some sequences, with block 0 in the place of what lies beyond a sequence's end."""
         assert self._batch is not None
         tables = torch.from_numpy(self._batch.block_tables[seqs, :width]).long()

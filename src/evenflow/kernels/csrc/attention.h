@@ -28,7 +28,7 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-constexpr int ROW_TILE = 16;
+constexpr int ROW_TILE = LANES;  // so that a number per row is one vector
 constexpr int KEY_BLOCK = 64;
 constexpr int KEY_GROUPS = KEY_BLOCK / GROUP;
 constexpr int PARTITION = 512;
@@ -93,7 +93,7 @@ struct Softmax {
     void clear(int rows, int dim) {
         std::memset(acc, 0, sizeof(float) * rows * dim);
         std::memset(sum, 0, sizeof(float) * rows * LANES);
-        for (int r = 0; r < rows; ++r) max[r] = INITIAL_MAX;
+        for (int r = 0; r < ROW_TILE; ++r) max[r] = INITIAL_MAX;
     }
 };
 
@@ -108,49 +108,49 @@ inline void merge(Softmax& into, const Softmax& part, int rows, int dim) {
     }
 }
 
-// Pointers to the groups of one key block; the int8 pool widens into its own memory and keeps the scales.
+// Where the groups of one key block are; the int8 pool widens them into memory of its own and keeps the scales. Groups beyond
+// the end are absent: their probabilities are 0, but what those multiply must be finite.
 template <class T>
 struct KeyBlock {
+    static constexpr bool SCALED = false;
     const std::uint32_t* keys[KEY_GROUPS];
     const std::uint32_t* values[KEY_GROUPS];
 
-    EVENFLOW_INLINE void find(const KvPool<T>& pool, int g, std::uint8_t* chunk, int group) {
+    // Whether groups 2i and 2i + 1 lie side by side.
+    static bool paired(const KvPool<T>& pool) { return pool.block_size % (2 * GROUP) == 0; }
+    void find(const KvPool<T>& pool, int g, std::uint8_t* chunk, int group) {
         keys[g] = reinterpret_cast<const std::uint32_t*>(pool.key_group(chunk, group));
         values[g] = reinterpret_cast<const std::uint32_t*>(pool.value_group(chunk, group));
     }
-    // Whether groups 2i and 2i + 1 lie side by side.
-    EVENFLOW_INLINE static bool paired(const KvPool<T>& pool) { return pool.block_size % (2 * GROUP) == 0; }
-    EVENFLOW_INLINE void clear(const KvPool<T>&, int) {}  // a fresh block of the pool is clear already
-    EVENFLOW_INLINE F32 scaled_score(int, F32 score) const { return score; }
-    EVENFLOW_INLINE F32 scaled_probability(int, F32 p) const { return p; }
+    void absent(const KvPool<T>&, int) {}  // a fresh block of the pool is clear already
 };
 
 template <>
 struct KeyBlock<std::int8_t> {
+    static constexpr bool SCALED = true;
     const std::uint32_t* keys[KEY_GROUPS];
     const std::uint32_t* values[KEY_GROUPS];
-    const float* key_scales[KEY_GROUPS];
-    const float* value_scales[KEY_GROUPS];
-    alignas(64) bf16 wide_keys[KEY_GROUPS][GROUP * MAX_HEAD_DIM];
+    float key_scales[KEY_BLOCK];
+    float value_scales[KEY_BLOCK];
+    alignas(64) bf16 wide_keys[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
     alignas(64) bf16 wide_values[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
 
-    EVENFLOW_INLINE static bool paired(const KvPool<std::int8_t>&) { return true; }
-    EVENFLOW_INLINE void clear(const KvPool<std::int8_t>& pool, int g) {
-        std::memset(static_cast<void*>(wide_values + g * GROUP * pool.padded_dim), 0, sizeof(bf16) * GROUP * pool.padded_dim);
-    }
-    EVENFLOW_INLINE const std::uint32_t* widen(const std::int8_t* from, bf16* to, int count) {
-        for (int i = 0; i < count; i += LANES) store(to + i, load(from + i));
-        return reinterpret_cast<const std::uint32_t*>(to);
-    }
-    EVENFLOW_INLINE void find(const KvPool<std::int8_t>& pool, int g, std::uint8_t* chunk, int group) {
+    static bool paired(const KvPool<std::int8_t>&) { return true; }
+    void find(const KvPool<std::int8_t>& pool, int g, std::uint8_t* chunk, int group) {
         const int count = GROUP * pool.padded_dim;
-        keys[g] = widen(pool.key_group(chunk, group), wide_keys[g], count);
-        values[g] = widen(pool.value_group(chunk, group), wide_values + g * count, count);
-        key_scales[g] = pool.key_scales(chunk) + group * GROUP;
-        value_scales[g] = pool.value_scales(chunk) + group * GROUP;
+        convert_row(pool.key_group(chunk, group), count, wide_keys + g * count);
+        convert_row(pool.value_group(chunk, group), count, wide_values + g * count);
+        keys[g] = reinterpret_cast<const std::uint32_t*>(wide_keys + g * count);
+        values[g] = reinterpret_cast<const std::uint32_t*>(wide_values + g * count);
+        store(key_scales + g * GROUP, load(pool.key_scales(chunk) + group * GROUP));
+        store(value_scales + g * GROUP, load(pool.value_scales(chunk) + group * GROUP));
     }
-    EVENFLOW_INLINE F32 scaled_score(int g, F32 score) const { return score * load(key_scales[g]); }
-    EVENFLOW_INLINE F32 scaled_probability(int g, F32 p) const { return p * load(value_scales[g]); }
+    void absent(const KvPool<std::int8_t>& pool, int g) {
+        const int count = GROUP * pool.padded_dim;
+        std::memset(static_cast<void*>(wide_values + g * count), 0, sizeof(bf16) * count);
+        store(key_scales + g * GROUP, splat(0.0f));
+        store(value_scales + g * GROUP, splat(0.0f));
+    }
 };
 
 // The products of one tile: by AMX where there is, and by vector registers otherwise.
@@ -163,6 +163,17 @@ class Attention {
     using Dot = typename DotOf<T>::type;
     using Element = typename Dot::Element;
     static constexpr int EXP_DEGREE = sizeof(Element) == 4 ? 6 : 4;
+
+    // Everything of one tile and key block that does not outlive it.
+    struct Workspace {
+        alignas(64) Element q[ROW_TILE * MAX_HEAD_DIM];
+        alignas(64) float scores[ROW_TILE * KEY_BLOCK];
+        alignas(64) Element p[ROW_TILE * KEY_BLOCK];
+        alignas(64) float sums[ROW_TILE * LANES];
+        float top[ROW_TILE], alpha[ROW_TILE];
+        int first[ROW_TILE], end[ROW_TILE];
+        KeyBlock<T> block;
+    };
 
     const AttentionArgs& args;
     const KvPool<T> pool;
@@ -184,12 +195,15 @@ class Attention {
         const Buffer<Tile>& tiles = schedule.tiles;
         const Buffer<Unit>& units = schedule.units;
         const int num_units = int(units.size()), num_tiles = int(tiles.size());
+        // Neighbouring units to one thread, where there are plenty: it can then fetch ahead.
+        const int chunk = num_units >= 16 * omp_get_max_threads() ? 4 : 1;
 #pragma omp parallel if (num_units > 1)
         {
             AttentionTiles registers;
-#pragma omp for schedule(dynamic, 1)
+#pragma omp for schedule(dynamic, chunk)
             for (int i = 0; i < num_units; ++i) {
                 const Tile& tile = tiles[units[i].tile];
+                if (i + 1 < num_units) prefetch_first(tiles[units[i + 1].tile]);
                 if (tile.partial < 0) {
                     whole(tile, registers);
                 } else {
@@ -269,36 +283,79 @@ class Attention {
 
     // One partition of a tile's keys.
     void attend(const Tile& tile, int partition, Softmax& state, [[maybe_unused]] AttentionTiles& registers) const {
-        alignas(64) Element q[ROW_TILE * MAX_HEAD_DIM];
-        alignas(64) float scores[ROW_TILE * KEY_BLOCK];
-        alignas(64) Element p[ROW_TILE * KEY_BLOCK];
-        float alpha[ROW_TILE];
-        KeyBlock<T> block;
-        pack_queries(tile, q);
+        Workspace w;
+        pack_queries(tile, w.q);
+        find_limits(tile, w);
         state.clear(tile.rows, dim);
         const int begin = larger(partition * PARTITION, tile.key_begin / KEY_BLOCK * KEY_BLOCK);
         const int end = smaller((partition + 1) * PARTITION, tile.key_end);
         for (int key = begin; key < end; key += KEY_BLOCK) {
             const int groups = smaller(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
-            find_block(tile, key, groups, block);
+            find_block(tile, key, groups, w.block);
+            if (tile.rows <= group) prefetch(tile, key + KEY_BLOCK, end);
 #if defined(__AMX_BF16__)
             if constexpr (sizeof(Element) == 2) {
                 if (dim % AMX_STEP == 0) {
                     registers.shape(tile.rows);
-                    registers.scores(q, block.keys, groups, dim, scores, KEY_BLOCK);
-                    for (int r = 0; r < tile.rows; ++r)
-                        alpha[r] = soften(tile, r, key, groups, block, scores + r * KEY_BLOCK, state, p + r * KEY_BLOCK);
-                    rescale(state, alpha, tile.rows);
-                    registers.values(p, KEY_BLOCK, block.values, groups, block.paired(pool), dim, state.acc);
+                    registers.scores(w.q, w.block.keys, groups, dim, w.scores, KEY_BLOCK);
+                    soften(tile.rows, key, w, state);
+                    rescale(state, w.alpha, tile.rows);
+                    registers.values(w.p, KEY_BLOCK, w.block.values, groups, w.block.paired(pool), dim, state.acc);
                     continue;
                 }
             }
 #endif
-            score_tile<Dot>(units_of(q), tile.rows, block.keys, groups, dim / PER_UNIT<Element>, scores, KEY_BLOCK);
-            for (int r = 0; r < tile.rows; ++r)
-                alpha[r] = soften(tile, r, key, groups, block, scores + r * KEY_BLOCK, state, p + r * KEY_BLOCK);
-            value_tile<Dot>(units_of(p), KEY_BLOCK / PER_UNIT<Element>, tile.rows, block.values, groups, dim, alpha, state.acc);
+            score_tile<Dot>(units_of(w.q), tile.rows, w.block.keys, groups, dim / PER_UNIT<Element>, w.scores, KEY_BLOCK);
+            soften(tile.rows, key, w, state);
+            value_tile<Dot>(units_of(w.p), KEY_BLOCK / PER_UNIT<Element>, tile.rows, w.block.values, groups, dim, w.alpha,
+                            state.acc);
         }
+    }
+
+    // Which keys each row sees.
+    void find_limits(const Tile& tile, Workspace& w) const {
+        for (int r = 0; r < tile.rows; ++r) {
+            const int at = position(tile.seq, tile.row_begin + r);
+            w.first[r] = first_visible(at);
+            w.end[r] = at + 1;
+        }
+    }
+
+    // Scores to probabilities, relative to the running maximum of each row; alpha is what its older results shrink by.
+    void soften(int rows, int key, Workspace& w, Softmax& state) const {
+        for (int r = rows; r < ROW_TILE; ++r) w.top[r] = INITIAL_MAX;
+        for (int r = 0; r < rows; ++r) soften_row(r, key, w, state);
+        store(w.alpha, exp2<6>(load(state.max) - load(w.top)));
+        store(state.max, load(w.top));
+        for (int r = 0; r < rows; ++r) {
+            float* sum = state.sum + r * LANES;
+            store(sum, fma(load(sum), splat(w.alpha[r]), load(w.sums + r * LANES)));
+        }
+    }
+
+    EVENFLOW_INLINE void soften_row(int r, int key, Workspace& w, const Softmax& state) const {
+        const float* scores = w.scores + r * KEY_BLOCK;
+        F32 s[KEY_GROUPS];
+        unrolled<KEY_GROUPS>([&](auto g) {
+            s[g] = load(scores + g * GROUP);
+            if constexpr (KeyBlock<T>::SCALED) s[g] = s[g] * load(w.block.key_scales + g * GROUP);
+        });
+        const int begin = w.first[r] - key, end = w.end[r] - key;
+        if (begin > 0 || end < KEY_BLOCK)
+            unrolled<KEY_GROUPS>([&](auto g) { s[g] = keep_range(s[g], begin - g * GROUP, end - g * GROUP, splat(MASKED)); });
+        const F32 highest = max(max(s[0], s[1]), max(s[2], s[3]));
+        const float top = larger(state.max[r], reduce_max(highest) * scale_log2);
+        w.top[r] = top;
+        F32 sum = splat(0.0f);
+        unrolled<KEY_GROUPS>([&](auto g) {
+            const F32 p = exp2<EXP_DEGREE>(fma(s[g], splat(scale_log2), splat(-top)));
+            sum = sum + p;
+            if constexpr (KeyBlock<T>::SCALED)
+                store(w.p + r * KEY_BLOCK + g * GROUP, p * load(w.block.value_scales + g * GROUP));
+            else
+                store(w.p + r * KEY_BLOCK + g * GROUP, p);
+        });
+        store(w.sums + r * LANES, sum);
     }
 
     void rescale(Softmax& state, const float* alpha, int rows) const {
@@ -318,41 +375,25 @@ class Attention {
             std::uint8_t* chunk = pool.chunk(table[at / pool.block_size], tile.kv_head);
             block.find(pool, g, chunk, at % pool.block_size / GROUP);
         }
-        if (groups % 2 == 1) block.clear(pool, groups);  // groups are multiplied two by two
+        for (int g = groups; g < KEY_GROUPS; ++g) block.absent(pool, g);
     }
 
-    // Scores of one row to probabilities, relative to the running maximum; the factor that its older results need.
-    EVENFLOW_INLINE float soften(const Tile& tile, int r, int key, int groups, const KeyBlock<T>& block, const float* scores,
-                                 Softmax& state, Element* p) const {
-        const int at = position(tile.seq, tile.row_begin + r);
-        const int begin = first_visible(at) - key, end = at + 1 - key;
-        const bool masked = begin > 0 || end < groups * GROUP;
-        F32 s[KEY_GROUPS];
-        F32 top = splat(INITIAL_MAX);
-        for (int g = 0; g < groups; ++g) {
-            s[g] = block.scaled_score(g, load(scores + g * GROUP)) * splat(scale_log2);
-            if (masked) s[g] = keep_range(s[g], begin - g * GROUP, end - g * GROUP, splat(MASKED));
-            top = max(top, s[g]);
+    // A decode computes little per key: without this it waits for memory. Longer chunks find most keys in the cache.
+    void prefetch(const Tile& tile, int key, int end) const {
+        const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
+        for (int at = key; at < smaller(key + KEY_BLOCK, end); at += GROUP) {
+            std::uint8_t* chunk = pool.chunk(table[at / pool.block_size], tile.kv_head);
+            const int index = at % pool.block_size / GROUP;
+            const char* keys = reinterpret_cast<const char*>(pool.key_group(chunk, index));
+            const char* values = reinterpret_cast<const char*>(pool.value_group(chunk, index));
+            for (std::size_t line = 0; line < pool.group_bytes; line += 64) {
+                __builtin_prefetch(keys + line);
+                __builtin_prefetch(values + line);
+            }
         }
-        const float old_max = state.max[r], new_max = larger(old_max, reduce_max(top));
-        F32 sum = splat(0.0f);
-        for (int g = 0; g < groups; ++g) {
-            s[g] = exp2<EXP_DEGREE>(s[g] - splat(new_max));
-            sum = sum + s[g];
-            store(p + g * GROUP, block.scaled_probability(g, s[g]));
-        }
-        if (groups % 2 == 1) store(p + groups * GROUP, splat(0.0f));
-        const float alpha = old_max == new_max ? 1.0f : first_lane(exp2<6>(splat(old_max - new_max)));
-        float* total = state.sum + r * LANES;
-        store(total, fma(load(total), splat(alpha), sum));
-        state.max[r] = new_max;
-        return alpha;
     }
-
-    static EVENFLOW_INLINE float first_lane(F32 x) {
-        float lanes[LANES];
-        store(lanes, x);
-        return lanes[0];
+    void prefetch_first(const Tile& tile) const {
+        if (tile.rows <= group) prefetch(tile, tile.key_begin / KEY_BLOCK * KEY_BLOCK, tile.key_end);
     }
 
     // Where row r of a tile lies in the queries, or in the output.

@@ -1,0 +1,264 @@
+"""The decoder as a program of native kernels, with nothing between them: int8 products, fused norms, rotary and gates.
+
+    hidden (fp32)      the residual stream
+      | add, norm, quantise             one kernel, which also folds in what the layer before left
+    qkv product -> rotary, KV write -> attention -> quantise -> output product
+      | add, norm, quantise
+    gate/up product -> gate, quantise -> down product          left for the next layer's norm to add
+
+The same arithmetic as `LlamaModel` with `Int8Linear`, which is what runs where there are no kernels. Each row's result
+depends on that row and its own context alone, bit for bit: integer sums are exact, and every other reduction has a fixed
+order. So a request's logits do not depend on what else is in the batch or how its prompt was cut.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evenflow.executors.torch.kv_memory import KVMemory
+from evenflow.executors.torch.layout import BatchLayout
+from evenflow.executors.torch.native_attention import NO_WINDOW
+from evenflow.executors.torch.program import Program
+from evenflow.kernels.abi import (
+    DTYPE_CODES,
+    AttentionArgs,
+    GatedArgs,
+    Int8GemmArgs,
+    KernelTable,
+    NormArgs,
+    PoolArgs,
+    RotaryArgs,
+    RowsArgs,
+)
+from evenflow.kernels.operators import Gate, Int8Rows, Int8Weight
+from evenflow.models.architectures import Activation
+from evenflow.models.config import ModelConfig, RopeConfig
+from evenflow.models.linear import Int8Linear
+from evenflow.models.llama import LlamaModel
+from evenflow.models.rope import RotaryEmbedding
+
+_BF16 = DTYPE_CODES[torch.bfloat16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Buffers:
+    """Everything that a step writes, besides the KV memory. Allocated once, for the largest step."""
+
+    hidden: Tensor
+    qkv: Tensor
+    attended: Tensor
+    added: Tensor
+    gate_up: Tensor
+    narrow: Int8Rows
+    heads: Int8Rows
+    wide: Int8Rows
+
+    @classmethod
+    def for_model(cls, config: ModelConfig, num_tokens: int) -> "_Buffers":
+        heads = config.num_heads * config.head_dim
+        qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        return cls(
+            hidden=torch.zeros(num_tokens, config.hidden_size),
+            qkv=torch.zeros(num_tokens, qkv, dtype=torch.bfloat16),
+            attended=torch.zeros(num_tokens, heads, dtype=torch.bfloat16),
+            added=torch.zeros(num_tokens, config.hidden_size),
+            gate_up=torch.zeros(num_tokens, 2 * config.intermediate_size, dtype=torch.bfloat16),
+            narrow=Int8Rows.empty(num_tokens, config.hidden_size),
+            heads=Int8Rows.empty(num_tokens, heads),
+            wide=Int8Rows.empty(num_tokens, config.intermediate_size),
+        )
+
+
+class _Angles:
+    """Cosines and sines of a step, at an address that stays; one per distinct rope."""
+
+    def __init__(self, rope: RotaryEmbedding, num_tokens: int, head_dim: int) -> None:
+        self._rope = rope
+        self.cos = torch.zeros(num_tokens, head_dim // 2)
+        self.sin = torch.zeros(num_tokens, head_dim // 2)
+
+    def set(self, positions: Tensor) -> None:
+        cos, sin = self._rope.angles(positions)
+        self.cos[: len(positions)] = cos.flatten(1)
+        self.sin[: len(positions)] = sin.flatten(1)
+
+
+class NativeLlama:
+    """Model and attention in one, as `TorchExecutor` wants them: `begin`, then `hidden`, then `logits`.
+
+    Every `Linear` of `model` must be an `Int8Linear` packed for these kernels.
+    """
+
+    def __init__(self, model: LlamaModel, memory: KVMemory, table: KernelTable, *, max_num_batched_tokens: int) -> None:
+        self.config = model.config
+        self._model = model
+        self._memory = memory
+        self._table = table
+        self._batch: BatchLayout | None = None
+        self._build(max_num_batched_tokens)
+
+    def begin(self, batch: BatchLayout) -> None:
+        """Take the layout of this step; its arrays must live, unchanged, until the next `begin`."""
+        if batch.num_tokens > len(self._buffers.hidden):
+            self._build(batch.num_tokens)
+        self._batch = batch
+        slots, starts = batch.slots.ctypes.data, batch.query_start.ctypes.data
+        contexts, tables = batch.context_len.ctypes.data, batch.block_tables.ctypes.data
+        num_seqs, max_blocks = batch.block_tables.shape
+        for rotary in self._rotaries:
+            rotary.slots = slots
+        for attention in self._attentions:
+            attention.query_start, attention.context_len, attention.block_tables = starts, contexts, tables
+            attention.num_seqs, attention.max_blocks = num_seqs, max_blocks
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, /) -> Tensor:
+        raise AssertionError("attention is inside the program")
+
+    @torch.inference_mode()
+    def hidden(self, token_ids: Tensor, positions: Tensor, attention: object = None, /) -> Tensor:
+        """[T, hidden_size] float32, what the last layer leaves; valid until the next call."""
+        num_tokens = len(token_ids)
+        hidden = self._buffers.hidden[:num_tokens]
+        hidden.copy_(self._model.embed(token_ids))
+        for angles in self._angles.values():
+            angles.set(positions)
+        self._program.run(num_tokens)
+        return hidden.add_(self._buffers.added[:num_tokens])
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor, /) -> Tensor:
+        """Rows of `hidden` to float32 [R, vocab_size]."""
+        return self._model.logits(hidden)
+
+    # ---- building the program --------------------------------------------------------------------------------------
+
+    def _build(self, num_tokens: int) -> None:
+        config = self.config
+        self._buffers = _Buffers.for_model(config, num_tokens)
+        self._angles: dict[RopeConfig, _Angles] = {
+            rope: _Angles(RotaryEmbedding(rope, config.head_dim, torch.device("cpu")), num_tokens, config.head_dim)
+            for rope in config.ropes
+        }
+        self._rotaries: list[RotaryArgs] = []
+        self._attentions: list[AttentionArgs] = []
+        self._program = Program()
+        for index in range(config.num_layers):
+            self._add_attention(index)
+            self._add_mlp(index)
+
+    def _add_attention(self, index: int) -> None:
+        layer, buffers = self._model.layers[index], self._buffers
+        self._add_norm(layer.attention_norm, buffers.narrow, addend=buffers.added if index else None)
+        self._add_product(layer.qkv, buffers.narrow, buffers.qkv)
+        self._add_rotary(index, layer.qk_norm)
+        self._add_attend(index)
+        self._add_quantise(buffers.attended, buffers.heads)
+        self._add_product(layer.output, buffers.heads, buffers.added)
+        self._add_post_norm(layer.attention_post_norm)
+
+    def _add_mlp(self, index: int) -> None:
+        layer, buffers = self._model.layers[index], self._buffers
+        self._add_norm(layer.mlp_norm, buffers.narrow, addend=buffers.added)
+        self._add_product(layer.gate_up, buffers.narrow, buffers.gate_up)
+        gate = Gate.SILU if self.config.activation is Activation.SILU else Gate.GELU_TANH
+        rows = _quantised(_rows(buffers.gate_up, self.config.intermediate_size), buffers.wide)
+        gated = GatedArgs(rows=rows, activation=gate)
+        self._program.add(self._table.gated, gated, counter=(gated.rows, "num_rows"))
+        self._add_product(layer.down, buffers.wide, buffers.added)
+        self._add_post_norm(layer.mlp_post_norm)
+
+    def _add_norm(self, weight: Tensor, out: Int8Rows, *, addend: Tensor | None) -> None:
+        hidden = self._buffers.hidden
+        args = NormArgs(rows=_quantised(_rows(hidden, hidden.shape[1]), out))
+        args.weight, args.eps = weight.data_ptr(), self.config.rms_norm_eps
+        if addend is not None:
+            args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
+        self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
+
+    def _add_post_norm(self, weight: Tensor | None) -> None:
+        """Gemma's norm of what is about to be added, in place."""
+        if weight is None:
+            return
+        added = self._buffers.added
+        args = NormArgs(rows=_rows(added, added.shape[1]), weight=weight.data_ptr(), eps=self.config.rms_norm_eps)
+        args.rows.out, args.rows.out_stride = added.data_ptr(), added.stride(0)
+        self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
+
+    def _add_quantise(self, rows: Tensor, out: Int8Rows) -> None:
+        args = _quantised(_rows(rows, rows.shape[1]), out)
+        self._program.add(self._table.quantise, args, counter=(args, "num_rows"))
+
+    def _add_product(self, linear: object, rows: Int8Rows, out: Tensor) -> None:
+        assert isinstance(linear, Int8Linear)
+        args = _product(linear.weight, rows, out)
+        self._program.add(self._table.int8_gemm, args, counter=(args, "m"))
+
+    def _pool(self, index: int) -> PoolArgs:
+        memory = self._memory
+        return PoolArgs(
+            base=memory.pool.data_ptr() + index * memory.pool.stride(0),
+            block_size=memory.block_size,
+            num_kv_heads=memory.num_kv_heads,
+            head_dim=memory.head_dim,
+            dtype=DTYPE_CODES[memory.dtype],
+        )
+
+    def _add_rotary(self, index: int, qk_norm: Tensor | None) -> None:
+        qkv, angles = self._buffers.qkv, self._angles[self.config.ropes[index]]
+        args = RotaryArgs(
+            pool=self._pool(index),
+            qkv=qkv.data_ptr(),
+            cos=angles.cos.data_ptr(),
+            sin=angles.sin.data_ptr(),
+            qk_norm=None if qk_norm is None else qk_norm.data_ptr(),
+            stride=qkv.stride(0),
+            num_heads=self.config.num_heads,
+            eps=self.config.rms_norm_eps,
+            dtype=_BF16,
+        )
+        self._rotaries.append(args)
+        self._program.add(self._table.rotary, args, counter=(args, "num_tokens"))
+
+    def _add_attend(self, index: int) -> None:
+        qkv, attended = self._buffers.qkv, self._buffers.attended
+        window = self.config.sliding_windows[index]
+        args = AttentionArgs(
+            pool=self._pool(index),
+            query=qkv.data_ptr(),
+            out=attended.data_ptr(),
+            query_stride=qkv.stride(0),
+            out_stride=attended.stride(0),
+            num_heads=self.config.num_heads,
+            window=NO_WINDOW if window is None else window,
+            scale=self.config.attention_scale,
+            dtype=_BF16,
+        )
+        self._attentions.append(args)
+        self._program.add(self._table.attention, args)  # `query_start` says how many rows there are
+
+
+def _rows(x: Tensor, dim: int) -> RowsArgs:
+    return RowsArgs(input=x.data_ptr(), in_stride=x.stride(0), dim=dim, dtype=DTYPE_CODES[x.dtype])
+
+
+def _quantised(args: RowsArgs, out: Int8Rows) -> RowsArgs:
+    args.quantised, args.scales, args.padded_dim = out.values.data_ptr(), out.scales.data_ptr(), out.values.shape[1]
+    return args
+
+
+def _product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
+    assert out.shape[1] == weight.out_features
+    return Int8GemmArgs(
+        a=rows.values.data_ptr(),
+        a_scales=rows.scales.data_ptr(),
+        packed=weight.packed.data_ptr(),
+        w_scales=weight.scales.data_ptr(),
+        w_sums=weight.sums.data_ptr(),
+        bias=None if weight.bias is None else weight.bias.data_ptr(),
+        out=out.data_ptr(),
+        out_stride=out.stride(0),
+        n=weight.out_features,
+        padded_k=rows.values.shape[1],
+        dtype=DTYPE_CODES[out.dtype],
+    )
