@@ -1,7 +1,7 @@
 """The build hook for the C++ kernels; everything else about the package is in pyproject.toml.
 
-The library has a plain C ABI and no part of Python in it, so one wheel per platform serves every Python. Without a compiler
-the installation goes on, and evenflow uses torch alone.
+The library has a plain C ABI and no part of Python in it, so one wheel per platform serves every Python. Without a
+compiler the installation goes on, and evenflow uses torch alone.
 """
 
 import importlib.util
@@ -19,7 +19,8 @@ KERNELS = Path(__file__).parent / "src" / "evenflow" / "kernels"
 def kernel_builder() -> ModuleType:
     """kernels/build.py by its path: the package is not installed yet."""
     spec = importlib.util.spec_from_file_location("evenflow_kernel_build", KERNELS / "build.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -34,7 +34,7 @@ SYSTEM = (
     "so when you do not know. Never invent a source, a number or a name.<|im_end|>\n<|im_start|>user\n"
 )
 QUESTIONS = (
-    "What is a hash table?",
+    "What makes bread rise?",
     "Why is the sky blue?",
     "Name three rivers in Africa.",
     "How do vaccines work?",

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.model
 
 # ---- side by side ------------------------------------------------------------------------------------------------
 
-# Prompts of some 6 to 70 tokens; answers of 8 to 53.
-CROWD = {f"crowd-{i}": ("The history of the " + "old " * (9 * i % 64) + "bridge", 8 + 3 * i) for i in range(16)}
+# Prompts of some 6 to 70 tokens; answers of 6 to 36.
+CROWD = {f"crowd-{i}": ("The history of the " + "old " * (9 * i % 64) + "bridge", 6 + 2 * i) for i in range(16)}
 
 
 async def ask(client: openai.AsyncOpenAI, name: str, *, stream: bool, seed: int | None = None) -> str:
@@ -146,7 +146,7 @@ def test_who_hangs_up_in_the_queue_is_freed(real_server: RealServer) -> None:
 def test_a_signal_lets_streams_finish_and_refuses_new_requests(tmp_path: Path) -> None:
     with serving(tmp_path, *REAL) as server:
         with server.client.completions.create(
-            model=MODEL, prompt=FRANCE, max_tokens=96, temperature=0, stream=True, extra_body={"ignore_eos": True}
+            model=MODEL, prompt=FRANCE, max_tokens=64, temperature=0, stream=True, extra_body={"ignore_eos": True}
         ) as stream:
             chunks = iter(stream)
             text = next(chunks).choices[0].text
@@ -161,7 +161,7 @@ def test_a_signal_lets_streams_finish_and_refuses_new_requests(tmp_path: Path) -
         assert rest[-1].choices[0].finish_reason == "length"
         assert server.process.wait(PATIENCE_SECONDS) == 0
         (end,) = server.events(Finished)
-        assert (end.reason, end.num_output_tokens) == (FinishReason.LENGTH, 96)
+        assert (end.reason, end.num_output_tokens) == (FinishReason.LENGTH, 64)
         assert server.events(StepRecord)[-1].kv_blocks_used == 0
 
 
@@ -184,7 +184,7 @@ def test_a_dead_engine_ends_streams_with_an_error_and_is_said(tmp_path: Path) ->
             next(chunks)
             (engine,) = children_of(server.process.pid)
             os.kill(engine, signal.SIGKILL)
-            with pytest.raises(openai.APIError, match="signal 9"):
+            with pytest.raises(openai.APIError, match="SIGKILL"):
                 list(chunks)
         health = httpx.get(f"{server.url}/health")
         assert health.status_code == 503

@@ -5,7 +5,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_vo
 
 import torch
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
@@ -114,6 +114,21 @@ class Int8GemmArgs(Structure):
     )
 
 
+class Bf16GemmArgs(Structure):
+    _fields_ = (
+        ("a", c_void_p),
+        ("packed", c_void_p),
+        ("bias", c_void_p),
+        ("out", c_void_p),
+        ("a_stride", c_int64),
+        ("out_stride", c_int64),
+        ("m", c_int32),
+        ("n", c_int32),
+        ("padded_k", c_int32),
+        ("dtype", c_int32),
+    )
+
+
 class KernelTable(Structure):
     """Functions of one instruction set. They release the GIL while they run."""
 
@@ -126,4 +141,5 @@ class KernelTable(Structure):
         ("rms_norm", ctypes.CFUNCTYPE(None, POINTER(NormArgs))),
         ("gated", ctypes.CFUNCTYPE(None, POINTER(GatedArgs))),
         ("int8_gemm", ctypes.CFUNCTYPE(None, POINTER(Int8GemmArgs))),
+        ("bf16_gemm", ctypes.CFUNCTYPE(None, POINTER(Bf16GemmArgs))),
     )

@@ -2,9 +2,9 @@
 
     python -m evenflow.kernels.build
 
-Each instruction set is a translation unit with its own flags; dispatch.cpp picks at run time, so one library serves every
-processor of its architecture. The library carries a digest of its sources (`build_id`), by which the loader knows a stale
-one. Also run by setup.py, as a file, before the package is importable: standard library only.
+Each instruction set is a translation unit with its own flags; dispatch.cpp picks at run time, so one library serves
+every processor of its architecture. The library carries a digest of its sources (`build_id`), by which the loader knows
+a stale one. Also run by setup.py, as a file, before the package is importable: standard library only.
 """
 
 import hashlib

@@ -50,7 +50,7 @@ def _load(wanted: str) -> Kernels:
         known = ", ".join((*INSTRUCTION_SETS, "off"))
         return Kernels(None, None, f"{ENVIRONMENT_VARIABLE}={wanted} is not one of {known}")
     try:
-        library = _open(Path(__file__).parent / LIBRARY_NAME)
+        library = open_library(Path(__file__).parent / LIBRARY_NAME)
         table = _table(library, None if wanted == "auto" else wanted)
     except KernelsUnavailable as unavailable:
         return Kernels(None, None, str(unavailable))
@@ -59,7 +59,8 @@ def _load(wanted: str) -> Kernels:
     return Kernels(table, isa, why)
 
 
-def _open(path: Path) -> ctypes.CDLL:
+def open_library(path: Path) -> ctypes.CDLL:
+    """The library of this version, or KernelsUnavailable with the reason."""
     if not path.exists():
         raise KernelsUnavailable("not built; `python -m evenflow.kernels.build` builds them (it needs a C++ compiler)")
     if torch_openmp() is None:
@@ -77,7 +78,9 @@ def _open(path: Path) -> ctypes.CDLL:
     except AttributeError as error:
         raise KernelsUnavailable(f"{path.name} is not evenflow's library: {error}") from error
     if version != ABI_VERSION or (SOURCE_FOLDER.is_dir() and build_id != source_id()):
-        raise KernelsUnavailable("built from other sources than these; `python -m evenflow.kernels.build` rebuilds them")
+        raise KernelsUnavailable(
+            "built from other sources than these; `python -m evenflow.kernels.build` rebuilds them"
+        )
     return library
 
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from evenflow.kernels.abi import DTYPE_CODES, GatedArgs, Int8GemmArgs, KernelTable, NormArgs, RowsArgs
+from evenflow.kernels.abi import DTYPE_CODES, Bf16GemmArgs, GatedArgs, Int8GemmArgs, KernelTable, NormArgs, RowsArgs
 from evenflow.kernels.native import Kernels
-from evenflow.kernels.operators import K_STEP, TILE_ROWS, Gate, Int8Rows, Int8Weight, Operators
+from evenflow.kernels.operators import BF16_K_STEP, K_STEP, TILE_ROWS, Bf16Weight, Gate, Int8Rows, Int8Weight, Operators
 from evenflow.kernels.torch_operators import TorchOperators
 
 
@@ -89,12 +89,37 @@ class NativeOperators:
         self._table.int8_gemm(byref(args))
         return out
 
+    def pack_bf16(self, weight: Tensor, bias: Tensor | None = None) -> Bf16Weight:
+        out_features, in_features = weight.shape
+        padded = pad(weight, (0, -in_features % BF16_K_STEP, 0, -out_features % TILE_ROWS))
+        panels = padded.view(len(padded) // TILE_ROWS, TILE_ROWS, -1, 2).permute(0, 2, 1, 3).contiguous()
+        return Bf16Weight(panels, None if bias is None else bias.float().contiguous(), out_features, in_features)
+
+    def multiply_bf16(self, rows: Tensor, weight: Bf16Weight) -> Tensor:
+        num_rows, in_features = rows.shape
+        padded_k = weight.packed.shape[1] * 2
+        # Tiles read whole groups of rows and of k.
+        padded = pad(rows, (0, padded_k - in_features, 0, -num_rows % TILE_ROWS)).contiguous()
+        out = rows.new_empty(num_rows, weight.out_features)
+        args = Bf16GemmArgs(
+            a=padded.data_ptr(),
+            packed=weight.packed.data_ptr(),
+            bias=None if weight.bias is None else weight.bias.data_ptr(),
+            out=out.data_ptr(),
+            a_stride=padded_k,
+            out_stride=weight.out_features,
+            m=num_rows,
+            n=weight.out_features,
+            padded_k=padded_k,
+            dtype=DTYPE_CODES[out.dtype],
+        )
+        self._table.bf16_gemm(byref(args))
+        return out
+
 
 def _rows(x: Tensor, dim: int) -> RowsArgs:
     assert x.dim() == 2 and x.stride(1) == 1
-    return RowsArgs(
-        input=x.data_ptr(), in_stride=x.stride(0), num_rows=len(x), dim=dim, dtype=DTYPE_CODES[x.dtype]
-    )
+    return RowsArgs(input=x.data_ptr(), in_stride=x.stride(0), num_rows=len(x), dim=dim, dtype=DTYPE_CODES[x.dtype])
 
 
 def _to(args: RowsArgs, out: Tensor | Int8Rows) -> RowsArgs:

@@ -3,8 +3,8 @@
     Rows      a batch of activations [T, n], float32 or bfloat16
     Int8Rows  the same as int8, with one scale per row: W8A8's left side
 
-Everything works row by row with fixed reduction orders, and sums of int8 products are exact, so with the native body a row's
-bits depend on that row alone.
+Everything works row by row with fixed reduction orders, and sums of int8 products are exact, so with the native body a
+row's bits depend on that row alone.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 K_STEP = 64
+BF16_K_STEP = 32
 TILE_ROWS = 16
 
 
@@ -50,8 +51,18 @@ class Int8Weight:
     in_features: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Bf16Weight:
+    """[out_features, in_features], in whatever arrangement its body multiplies fastest."""
+
+    packed: Tensor
+    bias: Tensor | None
+    out_features: int
+    in_features: int
+
+
 class Operators(Protocol):
-    """`add_`-like: `hidden` is overwritten with hidden + addend where there is an addend."""
+    """Where a norm has an addend, `hidden` is overwritten with hidden + addend first."""
 
     def rms_norm(self, hidden: Tensor, weight: Tensor, eps: float, addend: Tensor | None = None) -> Tensor: ...
 
@@ -71,6 +82,14 @@ class Operators(Protocol):
 
     def multiply_int8(self, rows: Int8Rows, weight: Int8Weight, dtype: torch.dtype) -> Tensor:
         """[T, out_features], scaled back, of float32 or bfloat16."""
+        ...
+
+    def pack_bf16(self, weight: Tensor, bias: Tensor | None = None) -> Bf16Weight:
+        """bfloat16 [out, in]."""
+        ...
+
+    def multiply_bf16(self, rows: Tensor, weight: Bf16Weight) -> Tensor:
+        """bfloat16 [T, in_features] to bfloat16 [T, out_features], summed in float32."""
         ...
 
 

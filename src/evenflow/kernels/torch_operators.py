@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evenflow.kernels.operators import Gate, Int8Rows, Int8Weight
+from evenflow.kernels.operators import Bf16Weight, Gate, Int8Rows, Int8Weight
 
 
 class TorchOperators:
@@ -41,6 +41,12 @@ class TorchOperators:
         values = rows.values[: rows.num_rows, : weight.in_features]
         product = torch._int_mm(values, weight.packed.t()).float() * weight.scales * rows.scales.unsqueeze(1)
         return (product if weight.bias is None else product + weight.bias).to(dtype)
+
+    def pack_bf16(self, weight: Tensor, bias: Tensor | None = None) -> Bf16Weight:
+        return Bf16Weight(weight.contiguous(), bias, *weight.shape)
+
+    def multiply_bf16(self, rows: Tensor, weight: Bf16Weight) -> Tensor:
+        return functional.linear(rows, weight.packed, weight.bias)
 
 
 def _normed(hidden: Tensor, weight: Tensor, eps: float, addend: Tensor | None) -> Tensor:

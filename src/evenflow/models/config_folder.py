@@ -42,12 +42,7 @@ def read_folder_config(folder: Path) -> ModelConfig:
     if not 0 < num_layers <= MAX_LAYERS:
         raise fields.error(f"'num_hidden_layers' must be between 1 and {MAX_LAYERS}, not {num_layers}.")
     hidden_size, num_heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
-    head_dim = fields.optional_integer("head_dim")
-    head_dim = architecture.default_head_dim if head_dim is None else head_dim
-    if head_dim is None:
-        if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
-            raise fields.error(f"'hidden_size' ({hidden_size}) is not a multiple of {num_heads} attention heads.")
-        head_dim = hidden_size // num_heads
+    head_dim = _head_dim(fields, architecture, hidden_size, num_heads)
     sliding = _sliding_layers(fields, architecture, num_layers)
     window = _window(fields, architecture)
     attention_bias = fields.flag("attention_bias", False)
@@ -85,6 +80,17 @@ def _architecture(fields: Fields) -> Architecture:
         known = ", ".join(ARCHITECTURES)
         raise fields.error(f"architecture '{model_type}' is not supported. Supported: {known}.")
     return architecture
+
+
+def _head_dim(fields: Fields, architecture: Architecture, hidden_size: int, num_heads: int) -> int:
+    given = fields.optional_integer("head_dim")
+    if given is not None:
+        return given
+    if architecture.default_head_dim is not None:
+        return architecture.default_head_dim
+    if num_heads < 1 or hidden_size < 1 or hidden_size % num_heads:
+        raise fields.error(f"'hidden_size' ({hidden_size}) is not a multiple of {num_heads} attention heads.")
+    return hidden_size // num_heads
 
 
 def _attention_scale(fields: Fields, head_dim: int) -> float:

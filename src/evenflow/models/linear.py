@@ -2,6 +2,7 @@
 
     DenseLinear    as it is                          fp32, or where oneDNN has no bf16
     PackedLinear   in oneDNN's blocked layout        bf16
+    Bf16Linear     in our own kernels' panels       bf16, for a program of native kernels
     Int8Linear     W8A8: int8 weights with a scale per output, activations made int8 with a scale per row
 
 In bf16 on CPUs with bf16 instructions, oneDNN reads weights much faster when they were re-ordered into its blocked
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from evenflow.kernels.operators import Int8Weight, Operators, quantise_weight
+from evenflow.kernels.operators import Bf16Weight, Int8Weight, Operators, quantise_weight
 
 
 class Linear(Protocol):
@@ -60,6 +61,21 @@ class PackedLinear:
     def __call__(self, rows: Tensor, /) -> Tensor:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
         return product
+
+
+class Bf16Linear:
+    __slots__ = ("_operators", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, operators: Operators) -> None:
+        self.weight: Bf16Weight = operators.pack_bf16(weight, bias)
+        self._operators = operators
+
+    @property
+    def out_features(self) -> int:
+        return self.weight.out_features
+
+    def __call__(self, rows: Tensor, /) -> Tensor:
+        return self._operators.multiply_bf16(rows, self.weight)
 
 
 class Int8Linear:

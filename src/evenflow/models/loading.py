@@ -14,7 +14,7 @@ from evenflow.models.config import ModelConfig
 from evenflow.models.config_folder import read_folder_config
 from evenflow.models.config_gguf import read_gguf_config
 from evenflow.models.gguf_file import GGUFFile
-from evenflow.models.linear import Int8Linear, Linear, pack
+from evenflow.models.linear import Bf16Linear, Int8Linear, Linear, pack
 from evenflow.models.llama import DecoderLayer, LlamaModel
 from evenflow.models.source import is_gguf
 from evenflow.models.weights import WeightSource
@@ -35,16 +35,23 @@ class _Form:
 
 
 @torch.inference_mode()
-def load_model(path: str | Path, dtype: str, *, int8: Operators | None = None) -> LlamaModel:
-    """Load a model folder or a .gguf file, with every matrix in `dtype` ("fp32" or "bf16"), or as int8 if operators for
-    that are given (`dtype` is then the embedding's, and activations between the products are float32)."""
+def load_model(
+    path: str | Path, dtype: str, *, int8: Operators | None = None, panels: Operators | None = None
+) -> LlamaModel:
+    """Load a model folder or a .gguf file, with every matrix in `dtype` ("fp32" or "bf16").
+
+    With `int8` operators matrices become int8 (`dtype` is then the embedding's, and activations between the products
+    are float32); with `panels`, bf16 matrices are packed for those operators instead of for oneDNN.
+    """
     if dtype not in DTYPES:
         raise ConfigError(f"dtype '{dtype}' is not one of {', '.join(DTYPES)}.")
     chosen = DTYPES[dtype]
-    if int8 is None:
-        form = _Form(chosen, chosen, chosen, pack)
-    else:
+    if int8 is not None:
         form = _Form(chosen, torch.float32, torch.float32, partial(Int8Linear, operators=int8))
+    elif panels is not None and chosen == torch.bfloat16:
+        form = _Form(chosen, chosen, chosen, partial(Bf16Linear, operators=panels))
+    else:
+        form = _Form(chosen, chosen, chosen, pack)
     path = Path(path)
     if is_gguf(path):
         file = GGUFFile(path)

@@ -20,6 +20,8 @@ from evenflow.models.fields import Fields
 from evenflow.models.gguf_file import GGUFFile
 from evenflow.models.tokenizer_bytes import SPACE
 
+MAX_TOKEN_CHARACTERS = 1 << 12
+
 _CONTROL, _USER_DEFINED = 3, 4
 
 # Tokens that end a turn in the models that have them, whatever the file names as its end of sequence.
@@ -78,6 +80,9 @@ class Vocabulary:
         self.types = file.metadata.integers("tokenizer.ggml.token_type")
         if not self.tokens:
             raise file.metadata.error("'tokenizer.ggml.tokens' is missing.")
+        longest = max(map(len, self.tokens))
+        if longest > MAX_TOKEN_CHARACTERS:  # recovering merges takes quadratic time in it
+            raise file.metadata.error(f"'tokenizer.ggml.tokens' holds a token of {longest} characters.")
 
     def token_id(self, key: str) -> int | None:
         """Of bos, eos, unknown, ...; None if the file names none."""

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from evenflow.executors.torch.attention import PagedAttention
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import BatchLayout, build_layout
+from evenflow.executors.torch.turn import Turn
 from evenflow.kernels.native import INSTRUCTION_SETS, Kernels, load_kernels
 
 FALLBACK = Kernels(None, None, "the test asked for the fallback")
@@ -86,6 +88,11 @@ class AttentionWorld:
         """Fill the whole pool with NaN, as if its former owners had gone wrong."""
         self.memory.pool.fill_(0xFF)
 
+    def fused_step(self, sequence: Tokens, turn: Turn) -> torch.Tensor:
+        """One whole sequence as a fused projection, with its turn."""
+        self.attention.begin(self._layout([0], [len(sequence.q)]))
+        return self.attention.fused(0, torch.cat((sequence.q, sequence.k, sequence.v), dim=1).flatten(1), turn).clone()
+
     def step(self, sequences: Sequence[Tokens], lengths: Sequence[int], layer: int = 0) -> list[torch.Tensor]:
         """Run the next lengths[i] tokens of sequence i (0: it sits this step out); the results of those that ran."""
         running = [i for i, length in enumerate(lengths) if length]
@@ -97,7 +104,7 @@ class AttentionWorld:
 
         self.attention.begin(layout)
         out = self.attention(layer, rows("q"), rows("k"), rows("v")).clone()
-        return list(out.split([lengths[i] for i in running]))
+        return [out[begin:end] for begin, end in pairwise(layout.query_start.tolist())]
 
     def _layout(self, running: Sequence[int], lengths: Sequence[int]) -> BatchLayout:
         contexts = [self._done.get(i, 0) for i in running]

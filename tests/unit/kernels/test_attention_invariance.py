@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from unit.kernels.attention_world import FALLBACK, AttentionWorld, Shape, random_sequence, runnable_kernels
 from evenflow.kernels.native import Kernels
+from unit.kernels.attention_world import FALLBACK, AttentionWorld, Shape, random_sequence, runnable_kernels
 
 NATIVE = [kernels for kernels in runnable_kernels() if kernels is not FALLBACK]
 EVERY_NATIVE = pytest.mark.parametrize("kernels", NATIVE, ids=lambda k: k.isa)
@@ -69,7 +69,7 @@ def test_the_block_size_does_not_change_a_bit(kernels: Kernels) -> None:
 
 
 @EVERY_NATIVE
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@EVERY_DTYPE
 def test_what_an_earlier_owner_left_in_a_block_has_no_effect(kernels: Kernels, dtype: torch.dtype) -> None:
     sequence = random_sequence(SHAPE, 45, torch.bfloat16, seed=5)
     clean, dirty = (AttentionWorld(SHAPE, kernels, dtype=dtype) for _ in range(2))

@@ -226,6 +226,7 @@ def test_half_a_surrogate_pair_is_an_invalid_request(spoken: Mapping[str, Tokeni
     [
         ({"ggml.model": "t5"}, "tokenizer 't5' is not supported. Supported: gpt2, llama"),
         ({"ggml.pre": "mystery"}, "pre-tokenizer 'mystery' is not supported"),
+        ({"ggml.tokens": ["x" * 5000]}, "'tokenizer.ggml.tokens' holds a token of 5000 characters"),
         ({"ggml.tokens": "x"}, "'tokenizer.ggml.tokens' must be a list"),
         ({"ggml.merges": ["ab"]}, "'tokenizer.ggml.merges' holds 'ab', which is not two tokens"),
         ({"ggml.merges": ["nowhere tobefound"]}, "the vocabulary and its merges do not fit together"),

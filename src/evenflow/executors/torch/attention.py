@@ -13,6 +13,7 @@ from evenflow.executors.torch.kv_memory import AttentionShape, KVMemory
 from evenflow.executors.torch.layout import BatchLayout
 from evenflow.executors.torch.native_attention import NativeAttention
 from evenflow.executors.torch.torch_attention import TorchAttention
+from evenflow.executors.torch.turn import Turn
 from evenflow.kernels.native import Kernels, load_kernels
 
 NATIVE_BLOCK = 16
@@ -27,6 +28,8 @@ class AttentionBody(Protocol):
     def begin(self, batch: BatchLayout) -> None: ...
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor: ...
+
+    def attend_fused(self, layer: int, qkv: torch.Tensor, turn: Turn) -> torch.Tensor: ...
 
 
 class PagedAttention:
@@ -56,3 +59,10 @@ class PagedAttention:
     def __call__(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """q [T, heads, head_dim], k and v [T, kv_heads, head_dim] -> [T, heads * head_dim], of q's dtype."""
         return self._body.attend(layer, q, k, v)
+
+    def fused(self, layer: int, qkv: torch.Tensor, turn: Turn) -> torch.Tensor:
+        """The same from the projection itself, [T, (heads + 2 * kv_heads) * head_dim], before norm and rotation.
+
+        `qkv` is overwritten.
+        """
+        return self._body.attend_fused(layer, qkv, turn)

@@ -59,7 +59,7 @@ class LoadedTorchModel:
         model: Model = self._model
         attention: LayerAttention = PagedAttention(memory, self._model.config)
         table = load_kernels().table
-        if self._quantize == "int8" and table is not None and native_can_attend(memory):
+        if table is not None and native_can_attend(memory) and NativeLlama.can_run(self._model):
             model = attention = NativeLlama(self._model, memory, table, max_num_batched_tokens=max_num_batched_tokens)
         return TorchExecutor(
             model,
@@ -83,8 +83,14 @@ def load(path: str, *, dtype: str, quantize: str, threads: int | None, seed: int
         torch.set_num_threads(len(os.sched_getaffinity(0)))
     num_threads = torch.get_num_threads()
     chosen, why = (dtype, "as asked") if dtype != "auto" else _best_dtype()
-    operators = select_operators(load_kernels()) if quantize == "int8" else None
-    model = load_model(Path(path), chosen, int8=operators)
+    kernels = load_kernels()
+    operators = select_operators(kernels)
+    model = load_model(
+        Path(path),
+        chosen,
+        int8=operators if quantize == "int8" else None,
+        panels=operators if kernels.table is not None else None,
+    )
     description = (
         ("executor", f"torch {torch.__version__} on CPU, {num_threads} threads"),
         ("model", f"{model.config.architecture} from {path}"),

@@ -6,13 +6,24 @@ import torch
 
 from evenflow.executors.torch.kv_memory import AttentionShape, KVMemory
 from evenflow.executors.torch.layout import BatchLayout, Int32Array
-from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, KernelTable, KvWriteArgs, PoolArgs
+from evenflow.executors.torch.turn import Turn
+from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, KernelTable, KvWriteArgs, PoolArgs, RotaryArgs
 
 NO_WINDOW = 2**31 - 1
 
 
 class NativeAttention:
-    __slots__ = ("_attention", "_batch", "_layer_bytes", "_out", "_pool_base", "_table", "_windows", "_write")
+    __slots__ = (
+        "_attention",
+        "_batch",
+        "_layer_bytes",
+        "_out",
+        "_pool_base",
+        "_rotary",
+        "_table",
+        "_windows",
+        "_write",
+    )
 
     def __init__(self, memory: KVMemory, model: AttentionShape, table: KernelTable) -> None:
         assert model.num_heads % model.num_kv_heads == 0
@@ -27,6 +38,7 @@ class NativeAttention:
         self._layer_bytes = memory.pool.stride(0)
         self._windows = [NO_WINDOW if window is None else window for window in model.sliding_windows]
         self._write = KvWriteArgs(pool=pool)
+        self._rotary = RotaryArgs(pool=pool, num_heads=model.num_heads)
         self._attention = AttentionArgs(pool=pool, num_heads=model.num_heads, scale=model.attention_scale)
         self._batch: BatchLayout | None = None
         self._out = torch.empty(0)
@@ -34,7 +46,8 @@ class NativeAttention:
     def begin(self, batch: BatchLayout) -> None:
         self._batch = batch  # the records point into its arrays
         self._write.slots = _pointer(batch.slots)
-        self._write.num_tokens = batch.num_tokens
+        self._rotary.slots = self._write.slots
+        self._rotary.num_tokens = self._write.num_tokens = batch.num_tokens
         args = self._attention
         args.query_start = _pointer(batch.query_start)
         args.context_len = _pointer(batch.context_len)
@@ -44,20 +57,34 @@ class NativeAttention:
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         assert self._batch is not None and len(q) == self._batch.num_tokens
         q, k, v = _packed_heads(q), _packed_heads(k.to(q.dtype)), _packed_heads(v.to(q.dtype))
-        out = self._output(q)
-        base = self._pool_base + layer * self._layer_bytes
         write = self._write
-        write.pool.base = base
+        write.pool.base = self._pool_base + layer * self._layer_bytes
         write.key, write.value = k.data_ptr(), v.data_ptr()
         write.key_stride, write.value_stride = k.stride(0), v.stride(0)
         write.dtype = DTYPE_CODES[q.dtype]
         self._table.kv_write(ctypes.byref(write))
+        return self._attend_cached(layer, q)
+
+    def attend_fused(self, layer: int, qkv: torch.Tensor, turn: Turn) -> torch.Tensor:
+        assert self._batch is not None and len(qkv) == self._batch.num_tokens and qkv.stride(1) == 1
+        rotary = self._rotary
+        half = rotary.pool.head_dim // 2
+        assert turn.cos.is_contiguous() and turn.sin.is_contiguous() and turn.cos.numel() == len(qkv) * half
+        rotary.pool.base = self._pool_base + layer * self._layer_bytes
+        rotary.qkv, rotary.stride, rotary.dtype = qkv.data_ptr(), qkv.stride(0), DTYPE_CODES[qkv.dtype]
+        rotary.cos, rotary.sin, rotary.eps = turn.cos.data_ptr(), turn.sin.data_ptr(), turn.eps
+        rotary.qk_norm = None if turn.qk_norm is None else turn.qk_norm.data_ptr()
+        self._table.rotary(ctypes.byref(rotary))
+        return self._attend_cached(layer, qkv.view(len(qkv), -1, rotary.pool.head_dim)[:, : rotary.num_heads])
+
+    def _attend_cached(self, layer: int, q: torch.Tensor) -> torch.Tensor:
+        out = self._output(q)
         args = self._attention
-        args.pool.base = base
+        args.pool.base = self._pool_base + layer * self._layer_bytes
         args.query, args.out = q.data_ptr(), out.data_ptr()
         args.query_stride, args.out_stride = q.stride(0), out.stride(0)
         args.window = self._windows[layer]
-        args.dtype = write.dtype
+        args.dtype = DTYPE_CODES[q.dtype]
         self._table.attention(ctypes.byref(args))
         return out
 

@@ -1,16 +1,18 @@
-"""The decoder as a program of native kernels, with nothing between them: int8 products, fused norms, rotary and gates.
+"""The decoder as a program of native kernels, with nothing between them: products, fused norms, rotary and gates.
 
-    hidden (fp32)      the residual stream
+    hidden             the residual stream: fp32 beside int8 products, bf16 beside bf16 ones
       | add, norm, quantise             one kernel, which also folds in what the layer before left
     qkv product -> rotary, KV write -> attention -> quantise -> output product
       | add, norm, quantise
     gate/up product -> gate, quantise -> down product          left for the next layer's norm to add
 
-The same arithmetic as `LlamaModel` with `Int8Linear`, which is what runs where there are no kernels. Each row's result
-depends on that row and its own context alone, bit for bit: integer sums are exact, and every other reduction has a fixed
-order. So a request's logits do not depend on what else is in the batch or how its prompt was cut.
+(bf16 has no quantisation, and is otherwise the same.) `LlamaModel` is the same arithmetic where there are no kernels.
+
+Each row's result depends on that row and its own context alone, bit for bit: integer sums are exact, and every other
+reduction has a fixed order. So a request's logits do not depend on what else is in the batch or how its prompt was cut.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +25,7 @@ from evenflow.executors.torch.program import Program
 from evenflow.kernels.abi import (
     DTYPE_CODES,
     AttentionArgs,
+    Bf16GemmArgs,
     GatedArgs,
     Int8GemmArgs,
     KernelTable,
@@ -31,43 +34,58 @@ from evenflow.kernels.abi import (
     RotaryArgs,
     RowsArgs,
 )
-from evenflow.kernels.operators import Gate, Int8Rows, Int8Weight
+from evenflow.kernels.operators import BF16_K_STEP, TILE_ROWS, Bf16Weight, Gate, Int8Rows, Int8Weight
 from evenflow.models.architectures import Activation
 from evenflow.models.config import ModelConfig, RopeConfig
-from evenflow.models.linear import Int8Linear
+from evenflow.models.linear import Bf16Linear, Int8Linear, Linear
 from evenflow.models.llama import LlamaModel
 from evenflow.models.rope import RotaryEmbedding
 
 _BF16 = DTYPE_CODES[torch.bfloat16]
 
 
+Rows = Int8Rows | Tensor
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Buffers:
-    """Everything that a step writes, besides the KV memory. Allocated once, for the largest step."""
+    """Everything that a step writes, besides the KV memory. Allocated once, for the largest step.
+
+    `narrow`, `heads` and `wide` are left sides of products: int8 with scales, or bf16 with rows and columns to spare for
+    whole tiles (zeros, which nothing overwrites).
+    """
 
     hidden: Tensor
     qkv: Tensor
     attended: Tensor
     added: Tensor
     gate_up: Tensor
-    narrow: Int8Rows
-    heads: Int8Rows
-    wide: Int8Rows
+    narrow: Rows
+    heads: Rows
+    wide: Rows
 
     @classmethod
-    def for_model(cls, config: ModelConfig, num_tokens: int) -> "_Buffers":
+    def for_model(cls, config: ModelConfig, num_tokens: int, stream: torch.dtype) -> "_Buffers":
         heads = config.num_heads * config.head_dim
         qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        left: Callable[[int, int], Rows] = Int8Rows.empty if stream == torch.float32 else _tiled
+        attended = _tiled(num_tokens, heads)
         return cls(
-            hidden=torch.zeros(num_tokens, config.hidden_size),
+            hidden=torch.zeros(num_tokens, config.hidden_size, dtype=stream),
             qkv=torch.zeros(num_tokens, qkv, dtype=torch.bfloat16),
-            attended=torch.zeros(num_tokens, heads, dtype=torch.bfloat16),
-            added=torch.zeros(num_tokens, config.hidden_size),
+            attended=attended,
+            added=torch.zeros(num_tokens, config.hidden_size, dtype=stream),
             gate_up=torch.zeros(num_tokens, 2 * config.intermediate_size, dtype=torch.bfloat16),
-            narrow=Int8Rows.empty(num_tokens, config.hidden_size),
-            heads=Int8Rows.empty(num_tokens, heads),
-            wide=Int8Rows.empty(num_tokens, config.intermediate_size),
+            narrow=left(num_tokens, config.hidden_size),
+            heads=Int8Rows.empty(num_tokens, heads) if stream == torch.float32 else attended,
+            wide=left(num_tokens, config.intermediate_size),
         )
+
+
+def _tiled(num_rows: int, dim: int) -> Tensor:
+    """bf16 [num_rows, dim], inside whole tiles of zeros."""
+    shape = (-(-num_rows // TILE_ROWS) * TILE_ROWS, -(-dim // BF16_K_STEP) * BF16_K_STEP)
+    return torch.zeros(shape, dtype=torch.bfloat16)[:num_rows, :dim]
 
 
 class _Angles:
@@ -87,8 +105,13 @@ class _Angles:
 class NativeLlama:
     """Model and attention in one, as `TorchExecutor` wants them: `begin`, then `hidden`, then `logits`.
 
-    Every `Linear` of `model` must be an `Int8Linear` packed for these kernels.
+    Every `Linear` of `model` must be packed for these kernels (`can_run`).
     """
+
+    @staticmethod
+    def can_run(model: LlamaModel) -> bool:
+        layer = model.layers[0]
+        return isinstance(layer.qkv, Int8Linear | Bf16Linear)
 
     def __init__(self, model: LlamaModel, memory: KVMemory, table: KernelTable, *, max_num_batched_tokens: int) -> None:
         self.config = model.config
@@ -117,7 +140,7 @@ class NativeLlama:
 
     @torch.inference_mode()
     def hidden(self, token_ids: Tensor, positions: Tensor, attention: object = None, /) -> Tensor:
-        """[T, hidden_size] float32, what the last layer leaves; valid until the next call."""
+        """[T, hidden_size], what the last layer leaves; valid until the next call."""
         num_tokens = len(token_ids)
         hidden = self._buffers.hidden[:num_tokens]
         hidden.copy_(self._model.embed(token_ids))
@@ -135,7 +158,7 @@ class NativeLlama:
 
     def _build(self, num_tokens: int) -> None:
         config = self.config
-        self._buffers = _Buffers.for_model(config, num_tokens)
+        self._buffers = _Buffers.for_model(config, num_tokens, self._model.dtype)
         self._angles: dict[RopeConfig, _Angles] = {
             rope: _Angles(RotaryEmbedding(rope, config.head_dim, torch.device("cpu")), num_tokens, config.head_dim)
             for rope in config.ropes
@@ -153,7 +176,8 @@ class NativeLlama:
         self._add_product(layer.qkv, buffers.narrow, buffers.qkv)
         self._add_rotary(index, layer.qk_norm)
         self._add_attend(index)
-        self._add_quantise(buffers.attended, buffers.heads)
+        if isinstance(buffers.heads, Int8Rows):
+            self._add_quantise(buffers.attended, buffers.heads)
         self._add_product(layer.output, buffers.heads, buffers.added)
         self._add_post_norm(layer.attention_post_norm)
 
@@ -162,15 +186,15 @@ class NativeLlama:
         self._add_norm(layer.mlp_norm, buffers.narrow, addend=buffers.added)
         self._add_product(layer.gate_up, buffers.narrow, buffers.gate_up)
         gate = Gate.SILU if self.config.activation is Activation.SILU else Gate.GELU_TANH
-        rows = _quantised(_rows(buffers.gate_up, self.config.intermediate_size), buffers.wide)
+        rows = _written(_rows(buffers.gate_up, self.config.intermediate_size), buffers.wide)
         gated = GatedArgs(rows=rows, activation=gate)
         self._program.add(self._table.gated, gated, counter=(gated.rows, "num_rows"))
         self._add_product(layer.down, buffers.wide, buffers.added)
         self._add_post_norm(layer.mlp_post_norm)
 
-    def _add_norm(self, weight: Tensor, out: Int8Rows, *, addend: Tensor | None) -> None:
+    def _add_norm(self, weight: Tensor, out: Rows, *, addend: Tensor | None) -> None:
         hidden = self._buffers.hidden
-        args = NormArgs(rows=_quantised(_rows(hidden, hidden.shape[1]), out))
+        args = NormArgs(rows=_written(_rows(hidden, hidden.shape[1]), out))
         args.weight, args.eps = weight.data_ptr(), self.config.rms_norm_eps
         if addend is not None:
             args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
@@ -186,13 +210,19 @@ class NativeLlama:
         self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
 
     def _add_quantise(self, rows: Tensor, out: Int8Rows) -> None:
-        args = _quantised(_rows(rows, rows.shape[1]), out)
+        args = _written(_rows(rows, rows.shape[1]), out)
         self._program.add(self._table.quantise, args, counter=(args, "num_rows"))
 
-    def _add_product(self, linear: object, rows: Int8Rows, out: Tensor) -> None:
-        assert isinstance(linear, Int8Linear)
-        args = _product(linear.weight, rows, out)
-        self._program.add(self._table.int8_gemm, args, counter=(args, "m"))
+    def _add_product(self, linear: Linear, rows: Rows, out: Tensor) -> None:
+        if isinstance(linear, Int8Linear):
+            assert isinstance(rows, Int8Rows)
+            int8 = _int8_product(linear.weight, rows, out)
+            self._program.add(self._table.int8_gemm, int8, counter=(int8, "m"))
+        else:
+            assert isinstance(linear, Bf16Linear)
+            assert isinstance(rows, Tensor)
+            bf16 = _bf16_product(linear.weight, rows, out)
+            self._program.add(self._table.bf16_gemm, bf16, counter=(bf16, "m"))
 
     def _pool(self, index: int) -> PoolArgs:
         memory = self._memory
@@ -242,12 +272,15 @@ def _rows(x: Tensor, dim: int) -> RowsArgs:
     return RowsArgs(input=x.data_ptr(), in_stride=x.stride(0), dim=dim, dtype=DTYPE_CODES[x.dtype])
 
 
-def _quantised(args: RowsArgs, out: Int8Rows) -> RowsArgs:
-    args.quantised, args.scales, args.padded_dim = out.values.data_ptr(), out.scales.data_ptr(), out.values.shape[1]
+def _written(args: RowsArgs, out: Rows) -> RowsArgs:
+    if isinstance(out, Int8Rows):
+        args.quantised, args.scales, args.padded_dim = out.values.data_ptr(), out.scales.data_ptr(), out.values.shape[1]
+    else:
+        args.out, args.out_stride = out.data_ptr(), out.stride(0)
     return args
 
 
-def _product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
+def _int8_product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
     assert out.shape[1] == weight.out_features
     return Int8GemmArgs(
         a=rows.values.data_ptr(),
@@ -260,5 +293,21 @@ def _product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
         out_stride=out.stride(0),
         n=weight.out_features,
         padded_k=rows.values.shape[1],
+        dtype=DTYPE_CODES[out.dtype],
+    )
+
+
+def _bf16_product(weight: Bf16Weight, rows: Tensor, out: Tensor) -> Bf16GemmArgs:
+    assert out.shape[1] == weight.out_features
+    assert rows.stride(0) == weight.packed.shape[1] * 2
+    return Bf16GemmArgs(
+        a=rows.data_ptr(),
+        packed=weight.packed.data_ptr(),
+        bias=None if weight.bias is None else weight.bias.data_ptr(),
+        out=out.data_ptr(),
+        a_stride=rows.stride(0),
+        out_stride=out.stride(0),
+        n=weight.out_features,
+        padded_k=rows.stride(0),
         dtype=DTYPE_CODES[out.dtype],
     )

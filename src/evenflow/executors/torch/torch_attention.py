@@ -1,7 +1,7 @@
 """Paged attention in plain torch, for where there are no kernels: the same results, no Python per token.
 
-A chunk of the pool is [keys [block_size, head_dim], values [block_size, head_dim]] here, int8 after its scales. Sequences
-with one query row are padded to the longest and attend as one batch; longer chunks attend one by one.
+A chunk of the pool is [keys [block_size, head_dim], values [block_size, head_dim]] here, int8 after its scales.
+Sequences with one query row are padded to the longest and attend as one batch; longer chunks attend one by one.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from evenflow.executors.torch.kv_memory import AttentionShape, KVMemory, padded_head_dim
 from evenflow.executors.torch.layout import BatchLayout
+from evenflow.executors.torch.turn import Turn, turned
 
 
 class TorchAttention:
@@ -39,18 +40,25 @@ class TorchAttention:
             self._attend_chunk(layer, int(seq), q, out)
         return out.flatten(1)
 
+    def attend_fused(self, layer: int, qkv: torch.Tensor, turn: Turn) -> torch.Tensor:
+        model = self._model
+        heads = qkv.view(len(qkv), -1, model.head_dim)
+        qk = turned(heads[:, : -model.num_kv_heads], turn)
+        queries, keys = qk[:, : model.num_heads].to(qkv.dtype), qk[:, model.num_heads :]
+        return self.attend(layer, queries, keys, heads[:, -model.num_kv_heads :].float())
+
     def _halves(self, layer: int) -> torch.Tensor:
         """[num_blocks, kv_heads, 2, block_size, padded head_dim] of the pool's dtype."""
         memory, size = self._memory, self._memory.block_size
         dim = padded_head_dim(memory.head_dim)
         chunks = memory.pool[layer, :, :, _scales_bytes(memory) :].view(memory.dtype)
-        return chunks.unflatten(2, (2, size, dim))
+        return chunks.view(memory.num_blocks, memory.num_kv_heads, 2, size, dim)
 
     def _scales(self, layer: int) -> torch.Tensor:
         """[num_blocks, kv_heads, 2, block_size] of float32; int8 pools only."""
         memory = self._memory
         scales = memory.pool[layer, :, :, : _scales_bytes(memory)].view(torch.float32)
-        return scales.unflatten(2, (2, memory.block_size))
+        return scales.view(memory.num_blocks, memory.num_kv_heads, 2, memory.block_size)
 
     def _write(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         memory = self._memory
@@ -80,7 +88,9 @@ class TorchAttention:
         keys, values = self._gather(
             layer, self._tables(self._decodes, position.flatten() // size + 1, num_blocks), q.dtype
         )
-        queries = q[rows].unflatten(1, (model.num_kv_heads, -1))  # a group's heads are rows that share their keys
+        queries = q[rows].reshape(
+            len(rows), model.num_kv_heads, -1, model.head_dim
+        )  # a group's heads are rows that share their keys
         visible = self._visible(layer, position, num_blocks * size)[:, None, None]
         attended = scaled_dot_product_attention(queries, keys, values, attn_mask=visible, scale=model.attention_scale)
         out[rows] = attended.flatten(1, 2)
@@ -96,12 +106,14 @@ class TorchAttention:
             layer, self._tables(np.array([seq]), torch.tensor([num_blocks]), num_blocks), q.dtype
         )
         group = model.num_heads // model.num_kv_heads
-        queries = q[start:end].unflatten(1, (model.num_kv_heads, group)).permute(1, 2, 0, 3).flatten(1, 2)
+        grouped = q[start:end].reshape(end - start, model.num_kv_heads, group, model.head_dim)
+        queries = grouped.permute(1, 2, 0, 3).flatten(1, 2)
         visible = self._visible(layer, position.unsqueeze(1), num_blocks * size).repeat(group, 1)
         attended = scaled_dot_product_attention(
             queries.unsqueeze(0), keys, values, attn_mask=visible, scale=model.attention_scale
         )[0]
-        out[start:end] = attended.unflatten(1, (group, -1)).permute(2, 0, 1, 3).flatten(1, 2)
+        regrouped = attended.reshape(model.num_kv_heads, group, end - start, model.head_dim)
+        out[start:end] = regrouped.permute(2, 0, 1, 3).flatten(1, 2)
 
     def _tables(
         self, seqs: "np.ndarray[tuple[int], np.dtype[np.int64]]", used: torch.Tensor, width: int

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#define EVENFLOW_ABI_VERSION 2
+#define EVENFLOW_ABI_VERSION 3
 
 namespace evenflow {
 
@@ -112,6 +112,18 @@ struct Int8GemmArgs {
     DType dtype;  // of out
 };
 
+// out[m, n] = a[m, :] . w[n, :] + bias[n], all bf16 but the sums
+struct Bf16GemmArgs {
+    const void* a;          // [m rounded up to 16, a_stride], zero from k to padded_k; rows beyond m are read, then dropped
+    const void* packed;     // bf16_gemm.h
+    const float* bias;     // [n], or null
+    void* out;
+    std::int64_t a_stride;  // elements from one row to the next, at least padded_k
+    std::int64_t out_stride;
+    std::int32_t m, n, padded_k;
+    DType dtype;  // of out
+};
+
 struct KernelTable {
     const char* isa;
     void (*kv_write)(const KvWriteArgs*);
@@ -121,6 +133,7 @@ struct KernelTable {
     void (*rms_norm)(const NormArgs*);
     void (*gated)(const GatedArgs*);
     void (*int8_gemm)(const Int8GemmArgs*);
+    void (*bf16_gemm)(const Bf16GemmArgs*);
 };
 
 // One per translation unit isa_*.cpp.

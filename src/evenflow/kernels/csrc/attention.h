@@ -195,15 +195,12 @@ class Attention {
         const Buffer<Tile>& tiles = schedule.tiles;
         const Buffer<Unit>& units = schedule.units;
         const int num_units = int(units.size()), num_tiles = int(tiles.size());
-        // Neighbouring units to one thread, where there are plenty: it can then fetch ahead.
-        const int chunk = num_units >= 16 * omp_get_max_threads() ? 4 : 1;
 #pragma omp parallel if (num_units > 1)
         {
             AttentionTiles registers;
-#pragma omp for schedule(dynamic, chunk)
+#pragma omp for schedule(dynamic, 1)
             for (int i = 0; i < num_units; ++i) {
                 const Tile& tile = tiles[units[i].tile];
-                if (i + 1 < num_units) prefetch_first(tiles[units[i + 1].tile]);
                 if (tile.partial < 0) {
                     whole(tile, registers);
                 } else {
@@ -292,7 +289,6 @@ class Attention {
         for (int key = begin; key < end; key += KEY_BLOCK) {
             const int groups = smaller(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
             find_block(tile, key, groups, w.block);
-            if (tile.rows <= group) prefetch(tile, key + KEY_BLOCK, end);
 #if defined(__AMX_BF16__)
             if constexpr (sizeof(Element) == 2) {
                 if (dim % AMX_STEP == 0) {
@@ -376,24 +372,6 @@ class Attention {
             block.find(pool, g, chunk, at % pool.block_size / GROUP);
         }
         for (int g = groups; g < KEY_GROUPS; ++g) block.absent(pool, g);
-    }
-
-    // A decode computes little per key: without this it waits for memory. Longer chunks find most keys in the cache.
-    void prefetch(const Tile& tile, int key, int end) const {
-        const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
-        for (int at = key; at < smaller(key + KEY_BLOCK, end); at += GROUP) {
-            std::uint8_t* chunk = pool.chunk(table[at / pool.block_size], tile.kv_head);
-            const int index = at % pool.block_size / GROUP;
-            const char* keys = reinterpret_cast<const char*>(pool.key_group(chunk, index));
-            const char* values = reinterpret_cast<const char*>(pool.value_group(chunk, index));
-            for (std::size_t line = 0; line < pool.group_bytes; line += 64) {
-                __builtin_prefetch(keys + line);
-                __builtin_prefetch(values + line);
-            }
-        }
-    }
-    void prefetch_first(const Tile& tile) const {
-        if (tile.rows <= group) prefetch(tile, tile.key_begin / KEY_BLOCK * KEY_BLOCK, tile.key_end);
     }
 
     // Where row r of a tile lies in the queries, or in the output.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "bf16_gemm.h"
 #include "gated.h"
 #include "int8_gemm.h"
 #include "kv_write.h"
@@ -20,6 +21,7 @@ constexpr KernelTable make_table(const char* isa) {
         .rms_norm = rms_norm,
         .gated = gated,
         .int8_gemm = int8_gemm,
+        .bf16_gemm = bf16_gemm,
     };
 }
 
