@@ -1,8 +1,8 @@
 """A KV memory that can be checked, and no model.
 
 Each slot holds a digest of its whole prefix, written from the slot before it *through the block table*; "sampling"
-reads every slot of the request. A wrong, stale, shared or short block therefore gives a wrong token, and the output of a
-request run alone is the reference for the same request in any batch:
+reads every slot of the request. A wrong, stale, shared or short block therefore gives a wrong token, and the output of
+a request run alone is the reference for the same request in any batch:
 
     slot(p) = H(slot(p-1), token(p))     slot(-1) = H(cache_salt)     next token = H(slot(0), ..., slot(n-1)) mod vocab
 """

@@ -100,6 +100,12 @@ class _Server(uvicorn.Server):
         finally:
             self.up.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # Left out by uvicorn, which then reports the application's end as a crash.
+            await self.lifespan.shutdown()
+
     def hang_up(self) -> None:
         self.should_exit = self.force_exit = True
         for connection in list(self.server_state.connections):

@@ -72,7 +72,9 @@ class LoadedTorchModel:
         )
 
 
-def load(path: str, *, dtype: str, quantize: str, threads: int | None, seed: int | None) -> LoadedTorchModel:
+def load(
+    path: str, *, dtype: str, quantize: str = "none", threads: int | None = None, seed: int | None = None
+) -> LoadedTorchModel:
     """`path` is a local folder or .gguf file; `dtype` is auto, bf16 or fp32; `quantize` is none or int8.
 
     Raises `ModelError`.

@@ -51,8 +51,8 @@ Rows = Int8Rows | Tensor
 class _Buffers:
     """Everything that a step writes, besides the KV memory. Allocated once, for the largest step.
 
-    `narrow`, `heads` and `wide` are left sides of products: int8 with scales, or bf16 with rows and columns to spare for
-    whole tiles (zeros, which nothing overwrites).
+    `narrow`, `heads` and `wide` are left sides of products: int8 with scales, or bf16 with rows and columns to spare
+    for whole tiles (zeros, which nothing overwrites).
     """
 
     hidden: Tensor

@@ -1,8 +1,7 @@
 """A fixed list of kernel calls over fixed buffers, run again and again for different numbers of rows.
 
 The argument records are filled in once. What changes from step to step is how many rows there are, and a few pointers,
-so a step costs Python one assignment and one call per record: 0.2 ms for the 300 of a 30-layer decoder, against 2 ms for
-filling in the records anew.
+so a step costs Python one assignment and one call per record, instead of filling in some 300 records anew.
 """
 
 import ctypes
@@ -26,7 +25,7 @@ class Program:
         *,
         counter: tuple[ctypes.Structure, str] | None = None,
     ) -> None:
-        """`counter` is the record (`args`, or one inside it) and field that say how many rows there are, if one does."""
+        """`counter` is the record (`args`, or one inside it) and its field that say how many rows there are."""
         self._calls.append((kernel, ctypes.byref(args)))
         if counter is not None:
             self._counters.append(counter)

@@ -17,25 +17,16 @@
 #include <omp.h>
 
 #include "activations.h"
+#include "attention_schedule.h"
 #include "attention_tile.h"
-#include "buffer.h"
-#include "kv_pool.h"
-#include "vec.h"
+#include "key_block.h"
+#include "online_softmax.h"
 
 #if defined(__AMX_BF16__)
 #include "attention_amx.h"
 #endif
 
 namespace evenflow::EVENFLOW_ISA {
-
-constexpr int ROW_TILE = LANES;  // so that a number per row is one vector
-constexpr int KEY_BLOCK = 64;
-constexpr int KEY_GROUPS = KEY_BLOCK / GROUP;
-constexpr int PARTITION = 512;
-
-// A masked score lies so far below any maximum, the initial one included, that its exponential is exactly 0.
-constexpr float MASKED = -1e30f;
-constexpr float INITIAL_MAX = -1e20f;
 
 // The pool's element decides what is multiplied; int8 is widened to bf16, which holds it exactly, a key block at a time.
 template <class T>
@@ -45,112 +36,6 @@ struct DotOf {
 template <>
 struct DotOf<float> {
     using type = FloatDot;
-};
-
-struct Tile {
-    int seq, kv_head;
-    int row_begin, rows;          // within the sequence's rows, row = position_in_chunk * group + head_in_group
-    int key_begin, key_end;       // keys that some row of the tile sees
-    int partial;                  // where the first of its partial results is kept, or -1: the tile is done in one go
-    int first_partition() const { return key_begin / PARTITION; }
-    int last_partition() const { return (key_end - 1) / PARTITION; }
-};
-
-// What one thread does at a time: an uncut tile, or one partition of a cut one.
-struct Unit {
-    int tile, partition;
-};
-
-struct Schedule {
-    Buffer<Tile> tiles;
-    Buffer<Unit> units, small;
-    Buffer<float> partials;
-};
-
-template <class N>
-EVENFLOW_INLINE N larger(N a, N b) {
-    return a > b ? a : b;
-}
-template <class N>
-EVENFLOW_INLINE N smaller(N a, N b) {
-    return a < b ? a : b;
-}
-
-inline Schedule& this_threads_schedule() {
-    static thread_local Schedule schedule;
-    return schedule;
-}
-
-// Unnormalised output, running maximum and sixteen running sums of each row.
-struct Softmax {
-    float* acc;
-    float* max;
-    float* sum;
-
-    static std::size_t floats(int dim) { return std::size_t(ROW_TILE) * (dim + 1 + LANES); }
-    Softmax(float* memory, int dim) : acc(memory), max(acc + ROW_TILE * dim), sum(max + ROW_TILE) {}
-
-    void clear(int rows, int dim) {
-        std::memset(acc, 0, sizeof(float) * rows * dim);
-        std::memset(sum, 0, sizeof(float) * rows * LANES);
-        for (int r = 0; r < ROW_TILE; ++r) max[r] = INITIAL_MAX;
-    }
-};
-
-inline void merge(Softmax& into, const Softmax& part, int rows, int dim) {
-    for (int r = 0; r < rows; ++r) {
-        const float top = into.max[r] > part.max[r] ? into.max[r] : part.max[r];
-        const F32 old_weight = exp2<6>(splat(into.max[r] - top)), new_weight = exp2<6>(splat(part.max[r] - top));
-        const auto blend = [&](float* a, const float* b) { store(a, fma(load(b), new_weight, load(a) * old_weight)); };
-        for (int d = 0; d < dim; d += LANES) blend(into.acc + r * dim + d, part.acc + r * dim + d);
-        blend(into.sum + r * LANES, part.sum + r * LANES);
-        into.max[r] = top;
-    }
-}
-
-// Where the groups of one key block are; the int8 pool widens them into memory of its own and keeps the scales. Groups beyond
-// the end are absent: their probabilities are 0, but what those multiply must be finite.
-template <class T>
-struct KeyBlock {
-    static constexpr bool SCALED = false;
-    const std::uint32_t* keys[KEY_GROUPS];
-    const std::uint32_t* values[KEY_GROUPS];
-
-    // Whether groups 2i and 2i + 1 lie side by side.
-    static bool paired(const KvPool<T>& pool) { return pool.block_size % (2 * GROUP) == 0; }
-    void find(const KvPool<T>& pool, int g, std::uint8_t* chunk, int group) {
-        keys[g] = reinterpret_cast<const std::uint32_t*>(pool.key_group(chunk, group));
-        values[g] = reinterpret_cast<const std::uint32_t*>(pool.value_group(chunk, group));
-    }
-    void absent(const KvPool<T>&, int) {}  // a fresh block of the pool is clear already
-};
-
-template <>
-struct KeyBlock<std::int8_t> {
-    static constexpr bool SCALED = true;
-    const std::uint32_t* keys[KEY_GROUPS];
-    const std::uint32_t* values[KEY_GROUPS];
-    float key_scales[KEY_BLOCK];
-    float value_scales[KEY_BLOCK];
-    alignas(64) bf16 wide_keys[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
-    alignas(64) bf16 wide_values[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
-
-    static bool paired(const KvPool<std::int8_t>&) { return true; }
-    void find(const KvPool<std::int8_t>& pool, int g, std::uint8_t* chunk, int group) {
-        const int count = GROUP * pool.padded_dim;
-        convert_row(pool.key_group(chunk, group), count, wide_keys + g * count);
-        convert_row(pool.value_group(chunk, group), count, wide_values + g * count);
-        keys[g] = reinterpret_cast<const std::uint32_t*>(wide_keys + g * count);
-        values[g] = reinterpret_cast<const std::uint32_t*>(wide_values + g * count);
-        store(key_scales + g * GROUP, load(pool.key_scales(chunk) + group * GROUP));
-        store(value_scales + g * GROUP, load(pool.value_scales(chunk) + group * GROUP));
-    }
-    void absent(const KvPool<std::int8_t>& pool, int g) {
-        const int count = GROUP * pool.padded_dim;
-        std::memset(static_cast<void*>(wide_values + g * count), 0, sizeof(bf16) * count);
-        store(key_scales + g * GROUP, splat(0.0f));
-        store(value_scales + g * GROUP, splat(0.0f));
-    }
 };
 
 // The products of one tile: by AMX where there is, and by vector registers otherwise.
