@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from evenflow.core.events import Event, Finished, Preempted, Scheduled, StepRecord
 from evenflow.core.request import Request, RequestId, SamplingParams
@@ -86,7 +86,10 @@ def prompts() -> list[tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def reference(prompts: Sequence[tuple[int, ...]]) -> Reference:
-    """Each prompt alone, in fp32, from the same file; the end-of-sequence token is a token like any other."""
+    """Each prompt alone, in fp32, from the same file; the end-of-sequence token is a token like any other.
+
+    The prompts are evenflow's tokens: transformers makes a .gguf file's tokenizer without its digit rule.
+    """
     path = resolve_model("smollm2-135m")
     model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     reference = Reference()
@@ -160,12 +163,6 @@ def named(prompts: Sequence[tuple[int, ...]], prefix: str = "") -> dict[str, tup
 
 def assert_equal(token_ids: Mapping[str, list[int]], reference: Reference, prefix: str = "") -> None:
     assert token_ids == {f"{prefix}{index}": expected for index, expected in enumerate(reference.token_ids)}
-
-
-def test_a_prompt_is_the_same_tokens_in_transformers(prompts: Sequence[tuple[int, ...]]) -> None:
-    path = resolve_model("smollm2-135m")
-    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    assert [tuple(theirs(prompt)["input_ids"]) for prompt in PROMPTS] == list(prompts)
 
 
 def test_no_winner_is_within_rounding(reference: Reference) -> None:

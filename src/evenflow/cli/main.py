@@ -7,7 +7,6 @@ import sys
 
 from cyclopts import App, CycloptsError
 
-from evenflow.cli import bench, demo, environment, model, serve
 from evenflow.core.errors import EvenflowError
 
 app = App(
@@ -15,11 +14,19 @@ app = App(
     help="LLM inference server with continuous batching that you can see, explain, replay, simulate and tune.",
     version_flags=["--version"],
 )
-app.command(serve.serve)
-app.command(demo.demo)
-app.command(model.app)
-app.command(bench.app)
-app.command(environment.env)
+# By name: a command's modules are imported when it is called, so that `serve` does not wait for what `bench` needs.
+for _name, _where, _help in (
+    ("serve", "evenflow.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."),
+    ("demo", "evenflow.cli.demo:demo", "Replay the head of a real trace against a real model, and watch."),
+    ("model", "evenflow.cli.model:app", "Fetch and list models."),
+    ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),
+    (
+        "env",
+        "evenflow.cli.environment:env",
+        "Show the machine, the versions, and the kernels that were chosen and why.",
+    ),
+):
+    app.command(_where, name=_name, help=_help)
 
 
 def main(arguments: list[str] | None = None) -> None:
