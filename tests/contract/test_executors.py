@@ -1,6 +1,7 @@
 """What every executor promises: a token for whoever samples, and the same tokens whatever else is going on.
 
-The torch executors run a tiny random Llama in fp32, with greedy and seeded sampling; the shadow memory runs digests.
+The torch executors run a tiny random Llama, with greedy and seeded sampling: in fp32, where a token that wins by less
+than rounding would show, and in bf16 and int8 as a program of kernels. The shadow memory runs digests.
 """
 
 import random
@@ -21,9 +22,16 @@ from evenflow.executors.simulated import SimulatedExecutor
 from evenflow.executors.torch.attention import PagedAttention
 from evenflow.executors.torch.executor import TorchExecutor
 from evenflow.executors.torch.kv_memory import KVMemory
+from evenflow.executors.torch.native_llama import NativeLlama
 from evenflow.kernels.native import Kernels, load_kernels
+from evenflow.kernels.native_operators import select_operators
+from evenflow.models.linear import Bf16Linear, Int8Linear
+from evenflow.models.llama import LlamaModel
 
 MODEL = tiny_llama()
+OPERATORS = select_operators(load_kernels())
+INT8_MODEL = tiny_llama(lambda weight: Int8Linear(weight, None, OPERATORS))
+BF16_MODEL = tiny_llama(lambda weight: Bf16Linear(weight.bfloat16(), None, OPERATORS), torch.bfloat16)
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +48,24 @@ def _torch(shape: Shape, kernels: Kernels) -> Executor:
     return TorchExecutor(
         MODEL,
         PagedAttention(memory, CONFIG, kernels=kernels),
+        memory,
+        max_num_seqs=shape.seqs,
+        max_num_batched_tokens=shape.budget,
+        max_model_len=shape.blocks * shape.block_size,
+        seeds=random.Random(0),
+    )
+
+
+def _program(shape: Shape, model: LlamaModel) -> Executor:
+    """Where there are no kernels, the same model in torch."""
+    kernels = load_kernels()
+    memory = KVMemory(CONFIG, num_blocks=shape.blocks, block_size=shape.block_size, dtype=torch.bfloat16)
+    plain = PagedAttention(memory, CONFIG, kernels=kernels)
+    table = kernels.table
+    program = None if table is None else NativeLlama(model, memory, table, max_num_batched_tokens=shape.budget)
+    return TorchExecutor(
+        program or model,
+        program or plain,
         memory,
         max_num_seqs=shape.seqs,
         max_num_batched_tokens=shape.budget,
@@ -67,13 +93,17 @@ class Kind:
 SHADOW = Kind(_shadow, 4)
 FALLBACK = Kind(lambda shape: _torch(shape, Kernels(None, None, "the test says so")), 4)
 NATIVE = Kind(lambda shape: _torch(shape, load_kernels()), 16)
+INT8 = Kind(lambda shape: _program(shape, INT8_MODEL), 16)
+BF16 = Kind(lambda shape: _program(shape, BF16_MODEL), 16)
 SIMULATED = Kind(_simulated, 4)
 
 every_kind = pytest.mark.parametrize(
-    "kind", [SHADOW, FALLBACK, NATIVE, SIMULATED], ids=["shadow", "torch", "native", "simulated"]
+    "kind",
+    [SHADOW, FALLBACK, NATIVE, INT8, BF16, SIMULATED],
+    ids=["shadow", "torch", "native", "int8", "bf16", "simulated"],
 )
 every_kind_that_reads_its_memory = pytest.mark.parametrize(
-    "kind", [SHADOW, FALLBACK, NATIVE], ids=["shadow", "torch", "native"]
+    "kind", [SHADOW, FALLBACK, NATIVE, INT8, BF16], ids=["shadow", "torch", "native", "int8", "bf16"]
 )
 
 SAMPLINGS = (

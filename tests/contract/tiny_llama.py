@@ -3,7 +3,7 @@
 `speak` is the reference: no cache, no batch, no scheduler; the whole text is run again for every token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from evenflow.models.architectures import Activation
 from evenflow.models.config import ModelConfig, RopeConfig
-from evenflow.models.linear import pack
+from evenflow.models.linear import Linear, pack
 from evenflow.models.llama import DecoderLayer, LlamaModel
 
 VOCAB_SIZE = 300
@@ -36,7 +36,8 @@ CONFIG = ModelConfig(
 )
 
 
-def tiny_llama() -> LlamaModel:
+def tiny_llama(pack: Callable[[Tensor], Linear] = pack, dtype: torch.dtype = torch.float32) -> LlamaModel:
+    """`dtype` is the embedding's; the matrices are as `pack` makes them of fp32."""
     generator = torch.Generator().manual_seed(0)
 
     def weight(rows: int, columns: int) -> Tensor:
@@ -55,9 +56,8 @@ def tiny_llama() -> LlamaModel:
             mlp_post_norm=None,
         )
 
-    return LlamaModel(
-        CONFIG, weight(VOCAB_SIZE, 32) * 3, [layer(), layer()], torch.ones(32), pack(weight(VOCAB_SIZE, 32) * 3)
-    )
+    embedding = (weight(VOCAB_SIZE, 32) * 3).to(dtype)
+    return LlamaModel(CONFIG, embedding, [layer(), layer()], torch.ones(32), pack(weight(VOCAB_SIZE, 32) * 3))
 
 
 class _WholeText:

@@ -48,8 +48,8 @@ class EngineConfig:
     """Most requests that run at once."""
     max_num_batched_tokens: int = 512
     """Token budget of one step."""
-    block_size: int = 16
-    """Tokens in one KV block; a power of two."""
+    block_size: int = 32
+    """Tokens in one KV block; a power of two. The native kernels want 16 or more, and like 32."""
     kv_memory: str | None = None
     """Memory for the KV cache, such as 2GiB; if not given, a quarter of what is free once the weights are loaded, and
     no more than max_num_seqs requests of max_model_len tokens can fill."""

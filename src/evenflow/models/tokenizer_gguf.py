@@ -9,7 +9,7 @@
 An unknown name is an error, not a guess: a wrong split gives worse text without any sign of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,7 +138,8 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
             f"pre-tokenizer '{name}' is not supported. Supported: {', '.join(PRE_TOKENIZERS)}. "
             "Use the model's Hugging Face folder with tokenizer.json instead."
         )
-    merges = [_merge(metadata, merge) for merge in metadata.texts("tokenizer.ggml.merges") or ()]
+    known = frozenset(vocabulary.tokens)
+    merges = [_merge(metadata, merge, known) for merge in metadata.texts("tokenizer.ggml.merges") or ()]
     backend = _bpe(metadata, vocabulary.tokens, merges, ignore_merges=pre.ignore_merges)
     steps: list[pre_tokenizers.PreTokenizer] = []
     if pre.single_digits:
@@ -153,10 +154,12 @@ def _byte_level(vocabulary: Vocabulary) -> tokenizers.Tokenizer:
     return backend
 
 
-def _merge(metadata: Fields, text: str) -> tuple[str, str]:
+def _merge(metadata: Fields, text: str, known: Set[str]) -> tuple[str, str]:
     left, space, right = text.partition(" ")
     if not space:
         raise metadata.error(f"'tokenizer.ggml.merges' holds '{text[:60]}', which is not two tokens.")
+    if left + right not in known:  # the library may panic, which is no Exception
+        raise metadata.error(f"'tokenizer.ggml.merges' makes '{(left + right)[:60]}', which is not a token.")
     return left, right
 
 
