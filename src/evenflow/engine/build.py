@@ -4,6 +4,7 @@ Runs where the model lives (the engine process, or the thread of `LLM`); importi
 building a torch engine does.
 """
 
+import os
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -93,6 +94,10 @@ _BUILDERS = {ExecutorKind.SHADOW: _build_shadow, ExecutorKind.TORCH: _build_torc
 
 
 def _load(config: EngineConfig) -> LoadedModel:
+    # Read once, when torch brings the OpenMP runtime in. A thread that waits spins this often before it sleeps: long
+    # spinning keeps the very core that the other thread needs, and under any other load (the front, a neighbour) a step
+    # then takes ten times as long. docs/benchmarks.md has the figures.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     # By name, so that the front, which never computes, does not wait for torch to be imported.
     build = import_module("evenflow.executors.torch.build")
     return cast(
