@@ -23,15 +23,13 @@ from evenflow.executors.torch.attention import PagedAttention
 from evenflow.executors.torch.executor import TorchExecutor
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.native_llama import NativeLlama
+from evenflow.kernels.abi import KernelTable
 from evenflow.kernels.native import Kernels, load_kernels
 from evenflow.kernels.native_operators import select_operators
 from evenflow.models.linear import Bf16Linear, Int8Linear
 from evenflow.models.llama import LlamaModel
 
 MODEL = tiny_llama()
-OPERATORS = select_operators(load_kernels())
-INT8_MODEL = tiny_llama(lambda weight: Int8Linear(weight, None, OPERATORS))
-BF16_MODEL = tiny_llama(lambda weight: Bf16Linear(weight.bfloat16(), None, OPERATORS), torch.bfloat16)
 
 
 @pytest.fixture(autouse=True)
@@ -56,22 +54,31 @@ def _torch(shape: Shape, kernels: Kernels) -> Executor:
     )
 
 
-def _program(shape: Shape, model: LlamaModel) -> Executor:
-    """Where there are no kernels, the same model in torch."""
-    kernels = load_kernels()
+def _program(shape: Shape, model: LlamaModel, table: KernelTable) -> Executor:
     memory = KVMemory(CONFIG, num_blocks=shape.blocks, block_size=shape.block_size, dtype=torch.bfloat16)
-    plain = PagedAttention(memory, CONFIG, kernels=kernels)
-    table = kernels.table
-    program = None if table is None else NativeLlama(model, memory, table, max_num_batched_tokens=shape.budget)
+    program = NativeLlama(model, memory, table, max_num_batched_tokens=shape.budget)
     return TorchExecutor(
-        program or model,
-        program or plain,
+        program,
+        program,
         memory,
         max_num_seqs=shape.seqs,
         max_num_batched_tokens=shape.budget,
         max_model_len=shape.blocks * shape.block_size,
         seeds=random.Random(0),
     )
+
+
+def _programs(kernels: Kernels) -> "dict[str, Kind]":
+    """None where there are no kernels to run them."""
+    table, operators = kernels.table, select_operators(kernels)
+    if table is None:
+        return {}
+    int8 = tiny_llama(lambda weight: Int8Linear(weight, None, operators))
+    bf16 = tiny_llama(lambda weight: Bf16Linear(weight.bfloat16(), None, operators), torch.bfloat16)
+    return {
+        "int8": Kind(lambda shape: _program(shape, int8, table), 16),
+        "bf16": Kind(lambda shape: _program(shape, bf16, table), 16),
+    }
 
 
 def _shadow(shape: Shape) -> Executor:
@@ -90,21 +97,17 @@ class Kind:
     block_size: int
 
 
-SHADOW = Kind(_shadow, 4)
-FALLBACK = Kind(lambda shape: _torch(shape, Kernels(None, None, "the test says so")), 4)
-NATIVE = Kind(lambda shape: _torch(shape, load_kernels()), 16)
-INT8 = Kind(lambda shape: _program(shape, INT8_MODEL), 16)
-BF16 = Kind(lambda shape: _program(shape, BF16_MODEL), 16)
 SIMULATED = Kind(_simulated, 4)
+READ_THEIR_MEMORY = {
+    "shadow": Kind(_shadow, 4),
+    "torch": Kind(lambda shape: _torch(shape, Kernels(None, None, "the test says so")), 4),
+    "native": Kind(lambda shape: _torch(shape, load_kernels()), 16),
+    **_programs(load_kernels()),
+}
+EVERY = {**READ_THEIR_MEMORY, "simulated": SIMULATED}
 
-every_kind = pytest.mark.parametrize(
-    "kind",
-    [SHADOW, FALLBACK, NATIVE, INT8, BF16, SIMULATED],
-    ids=["shadow", "torch", "native", "int8", "bf16", "simulated"],
-)
-every_kind_that_reads_its_memory = pytest.mark.parametrize(
-    "kind", [SHADOW, FALLBACK, NATIVE, INT8, BF16], ids=["shadow", "torch", "native", "int8", "bf16"]
-)
+every_kind = pytest.mark.parametrize("kind", EVERY.values(), ids=EVERY)
+every_kind_that_reads_its_memory = pytest.mark.parametrize("kind", READ_THEIR_MEMORY.values(), ids=READ_THEIR_MEMORY)
 
 SAMPLINGS = (
     SamplingParams(temperature=0),

@@ -25,7 +25,7 @@ FRANCE = "The capital of France is"
 SEATS = 16
 BUDGET = 64
 
-REAL = ("--dtype", "fp32", "--threads", "1", "--kv-memory", "512MiB", "--max-model-len", "4096")
+REAL = ("--dtype", "fp32", "--kv-memory", "512MiB", "--max-model-len", "4096")
 NARROW = ("--max-num-seqs", str(SEATS), "--max-num-batched-tokens", str(BUDGET))
 SHADOW = ("--executor", "shadow")
 

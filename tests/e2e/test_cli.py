@@ -97,6 +97,12 @@ def test_a_port_in_use(capfd: pytest.CaptureFixture[str], taken_port: int) -> No
 
 
 @pytest.mark.model
+def test_an_event_log_that_cannot_be_written(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = str(tmp_path / "missing" / "events.jsonl")
+    assert_refused(capfd, "serve", "--executor", "shadow", "--port", "0", "--event-log", log, saying=log)
+
+
+@pytest.mark.model
 def test_a_kv_memory_that_holds_no_block(capfd: pytest.CaptureFixture[str]) -> None:
     """Only the engine process can tell, once the model is loaded; a shadow is a model at once."""
     arguments = ("serve", "--executor", "shadow", "--port", "0", "--kv-memory", "100")

@@ -163,28 +163,69 @@ def quality(
     measured: dict[str, quality_bench.Perplexity] = {}
     with Console(stderr=True).status("") as status:
         for name, each in asked.items():
-            measured[name] = quality_bench.measure(
-                each, prompts, progress=lambda what, name=name: status.update(f"{name} {what}")
-            )
+            status.update(f"measuring {name}".strip())
+            measured[name] = quality_bench.measure(each, prompts, progress=status.update)
     if json:
-        result = {"text": quality_bench.TEXT_NAME, "perplexities": list(measured.values())}
-        print(msgspec.json.format(msgspec.json.encode(result)).decode())
+        everything = {"text": quality_bench.TEXT_NAME, "perplexities": list(measured.values())}
+        print(msgspec.json.format(msgspec.json.encode(everything)).decode())
         return
     print(f"Text: {quality_bench.TEXT_NAME}")
     table = Table("dtype", "quantize", "tokens", "perplexity", "by the row above", "seconds", box=None)
-    above = None
-    for each in measured.values():
-        ratio = "" if above is None else f"{each.perplexity / above:.4f}"
-        settings, seconds = each.settings, f"{each.seconds:.1f}"
+    above: float | None = None
+    for result in measured.values():
         table.add_row(
-            settings["dtype"].split()[0],
-            settings["quantize"],
-            str(each.tokens),
-            f"{each.perplexity:.4f}",
-            ratio,
-            seconds,
+            result.settings["dtype"].split()[0],
+            result.settings["quantize"],
+            str(result.tokens),
+            f"{result.perplexity:.4f}",
+            "" if above is None else f"{result.perplexity / above:.4f}",
+            f"{result.seconds:.1f}",
         )
-        above = each.perplexity
+        above = result.perplexity
+    Console().print(table)
+
+
+@app.command
+def profile(
+    *,
+    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
+    running: PositiveInt = 64,
+    prefill: NonNegativeInt = 0,
+    context: PositiveInt = 256,
+    steps: PositiveInt = 50,
+    json: bool = False,
+) -> None:
+    """Show where a step's time goes: schedule, inputs, each kind of kernel, head, sampling, update, delivery.
+
+    Parameters
+    ----------
+    engine
+        The engine to measure.
+    running
+        Requests that decode.
+    prefill
+        Prompt tokens that are computed beside them in every step.
+    context
+        Prompt tokens of each request that decodes.
+    steps
+        Steps to measure.
+    json
+        Print JSON instead of a table.
+    """
+    from evenflow.bench import profile as profile_bench  # imports torch, which the other benches need not wait for
+
+    scene = profile_bench.Scene(running=running, prefill=prefill, context=context, steps=steps)
+    config = replace(engine, model=str(model_on_disk(engine.model)))
+    with Console(stderr=True).status("") as status:
+        result = profile_bench.measure(config, scene, progress=status.update)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(asdict(result))).decode())
+        return
+    _show(result.settings, False)
+    table = Table("part of a step", "ms", "share", box=None)
+    for part, milliseconds in result.parts_ms.items():
+        table.add_row(part, f"{milliseconds:.3f}", f"{milliseconds / result.step_ms:.1%}")
+    table.add_row("all", f"{result.step_ms:.3f}", f"without the stopwatch {result.plain_step_ms:.3f} ms")
     Console().print(table)
 
 

@@ -72,6 +72,8 @@ def demo(
             with console.status("starting the server"):
                 url = server.url()
             observed = _run(console, url, plans)
+        if not console.is_terminal:
+            console.print()  # the last frame of a live display ends without a line break there
         with read_log(log) as events:
             steps = _fold(events)
     failed = [request for request in observed if request.error is not None]

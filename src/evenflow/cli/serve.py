@@ -12,6 +12,7 @@ from evenflow.cli.progress import model_on_disk
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.client import EngineClient
 from evenflow.engine.config import EngineConfig
+from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
@@ -49,6 +50,7 @@ def serve(
     settings = ServeSettings(front.host, front.port, front.shutdown_timeout)
     path = model_on_disk(engine.model)
     name = front.served_model_name or engine.model
+    load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
     client = EngineClient(ProcessLink(replace(engine, model=str(path))), tokenizer)
     metrics = Metrics(model_name=name)
@@ -62,6 +64,7 @@ def serve(
             served_model_name=name,
             api_key=front.api_key,
             render_metrics=metrics.render,
+            observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),
         )
 

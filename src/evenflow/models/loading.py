@@ -16,6 +16,7 @@ from evenflow.models.config_gguf import read_gguf_config
 from evenflow.models.gguf_file import GGUFFile
 from evenflow.models.linear import Bf16Linear, Int8Linear, Linear, pack
 from evenflow.models.llama import DecoderLayer, LlamaModel
+from evenflow.models.rotation import Rotation
 from evenflow.models.source import is_gguf
 from evenflow.models.weights import WeightSource
 from evenflow.models.weights_folder import FolderWeights
@@ -41,7 +42,8 @@ def load_model(
     """Load a model folder or a .gguf file, with every matrix in `dtype` ("fp32" or "bf16").
 
     With `int8` operators matrices become int8 (`dtype` is then the embedding's, and activations between the products
-    are float32); with `panels`, bf16 matrices are packed for those operators instead of for oneDNN.
+    are float32; the residual stream is rotated where the model allows it); with `panels`, bf16 matrices are packed for
+    those operators instead of for oneDNN.
     """
     if dtype not in DTYPES:
         raise ConfigError(f"dtype '{dtype}' is not one of {', '.join(DTYPES)}.")
@@ -56,17 +58,25 @@ def load_model(
     if is_gguf(path):
         file = GGUFFile(path)
         config = read_gguf_config(file)
-        return _Builder(config, GGUFWeights(file, head_dim=config.head_dim), form).model()
+        weights = GGUFWeights(file, head_dim=config.head_dim)
+        return _Builder(config, weights, form, _rotation(config, int8)).model()
     config = read_folder_config(path)
-    with FolderWeights(path) as weights:
-        return _Builder(config, weights, form).model()
+    with FolderWeights(path) as folder:
+        return _Builder(config, folder, form, _rotation(config, int8)).model()
+
+
+def _rotation(config: ModelConfig, int8: Operators | None) -> Rotation | None:
+    return None if int8 is None or config.post_norms else Rotation(config.hidden_size)
 
 
 class _Builder:
-    def __init__(self, config: ModelConfig, weights: WeightSource, form: _Form) -> None:
+    """With a rotation, norms' weights move into the matrices, and become ones."""
+
+    def __init__(self, config: ModelConfig, weights: WeightSource, form: _Form, rotation: Rotation | None) -> None:
         self._config = config
         self._weights = weights
         self._form = form
+        self._rotation = rotation
 
     def model(self) -> LlamaModel:
         config = self._config
@@ -75,11 +85,15 @@ class _Builder:
         layers = [self._layer(index) for index in range(config.num_layers)]
         norm = self._norm("model.norm", config.hidden_size)
         if config.tie_word_embeddings:
-            same = self._form.matrix == embedding.dtype
+            same = self._form.matrix == embedding.dtype and self._rotation is None
             matrix = embedding if same else self._read("model.embed_tokens.weight", self._form.matrix, *shape)
         else:
             matrix = self._read("lm_head.weight", self._form.matrix, *shape)
-        return LlamaModel(config, embedding, layers, norm, self._form.pack(matrix, None), self._form.activation)
+        if self._rotation is not None:
+            self._rotation.turn_embedding(embedding)
+        self._turn_reader(matrix, norm)
+        head = self._form.pack(matrix, None)
+        return LlamaModel(config, embedding, layers, self._what_stays(norm), head, self._form.activation)
 
     def _layer(self, index: int) -> DecoderLayer:
         config, prefix = self._config, f"model.layers.{index}"
@@ -88,19 +102,39 @@ class _Builder:
         attn, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
         qkv = {f"{attn}.q_proj": q_size, f"{attn}.k_proj": kv_size, f"{attn}.v_proj": kv_size}
         after_attention = f"{prefix}.post_attention_layernorm"
+        attention_norm = self._norm(f"{prefix}.input_layernorm", hidden)
+        mlp_norm = self._norm(f"{prefix}.pre_feedforward_layernorm" if config.post_norms else after_attention, hidden)
         return DecoderLayer(
-            attention_norm=self._norm(f"{prefix}.input_layernorm", hidden),
-            qkv=self._fused(qkv, hidden, bias=config.qkv_bias),
+            attention_norm=self._what_stays(attention_norm),
+            qkv=self._reader(qkv, attention_norm, bias=config.qkv_bias),
             qk_norm=self._qk_norm(attn) if config.qk_norm else None,
-            output=self._fused({f"{attn}.o_proj": hidden}, q_size, bias=config.output_bias),
+            output=self._writer(f"{attn}.o_proj", q_size, bias=config.output_bias),
             attention_post_norm=self._norm(after_attention, hidden) if config.post_norms else None,
-            mlp_norm=self._norm(
-                f"{prefix}.pre_feedforward_layernorm" if config.post_norms else after_attention, hidden
-            ),
-            gate_up=self._fused({f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}, hidden, bias=config.mlp_bias),
-            down=self._fused({f"{mlp}.down_proj": hidden}, inner, bias=config.mlp_bias),
+            mlp_norm=self._what_stays(mlp_norm),
+            gate_up=self._reader({f"{mlp}.gate_proj": inner, f"{mlp}.up_proj": inner}, mlp_norm, bias=config.mlp_bias),
+            down=self._writer(f"{mlp}.down_proj", inner, bias=config.mlp_bias),
             mlp_post_norm=self._norm(f"{prefix}.post_feedforward_layernorm", hidden) if config.post_norms else None,
         )
+
+    def _reader(self, parts: dict[str, int], norm: Tensor, *, bias: bool) -> Linear:
+        """A matrix that reads the residual stream through a norm."""
+        weight, biases = self._fused(parts, self._config.hidden_size, bias=bias)
+        self._turn_reader(weight, norm)
+        return self._form.pack(weight, biases)
+
+    def _writer(self, name: str, in_features: int, *, bias: bool) -> Linear:
+        """A matrix whose product is added to the residual stream."""
+        weight, biases = self._fused({name: self._config.hidden_size}, in_features, bias=bias)
+        if self._rotation is not None:
+            self._rotation.turn_writer(weight, biases)
+        return self._form.pack(weight, biases)
+
+    def _turn_reader(self, weight: Tensor, norm: Tensor) -> None:
+        if self._rotation is not None:
+            self._rotation.turn_reader(weight, norm)
+
+    def _what_stays(self, norm: Tensor) -> Tensor:
+        return norm if self._rotation is None else torch.ones_like(norm)
 
     def _read(self, name: str, dtype: torch.dtype, *shape: int) -> Tensor:
         self._weights.require(name, shape)
@@ -108,7 +142,7 @@ class _Builder:
         self._weights.read_into(name, tensor)
         return tensor
 
-    def _fused(self, parts: dict[str, int], in_features: int, *, bias: bool) -> Linear:
+    def _fused(self, parts: dict[str, int], in_features: int, *, bias: bool) -> tuple[Tensor, Tensor | None]:
         """One matrix whose rows are the parts, one below the other."""
         for name, rows in parts.items():
             self._weights.require(f"{name}.weight", (rows, in_features))
@@ -122,7 +156,7 @@ class _Builder:
             if biases is not None:
                 self._weights.read_into(f"{name}.bias", biases[start : start + rows])
             start += rows
-        return self._form.pack(weight, biases)
+        return weight, biases
 
     def _norm(self, name: str, size: int) -> Tensor:
         """Norm weights stay float32: they are small, and Gemma's 1 + w loses w in bf16."""

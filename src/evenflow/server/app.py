@@ -54,6 +54,7 @@ def create_app(
     limits: ServerLimits | None = None,
     api_key: str | None = None,
     render_metrics: Callable[[], tuple[bytes, str]] = no_metrics,
+    observe_n: Callable[[int], None] = lambda n: None,
     max_chars_per_token: int | None = None,
     extra_routes: Sequence[BaseRoute] = (),
     now: Callable[[], float] = time.monotonic,
@@ -63,7 +64,7 @@ def create_app(
 
     `max_chars_per_token` is the most characters of input that one token can stand for, if the tokenizer has such a
     bound (no normalizer, no special token that swallows spaces); it refuses hopelessly long prompts untokenised.
-    `render_metrics` gives the body of /metrics and its content type.
+    `render_metrics` gives the body of /metrics and its content type; `observe_n` is told the `n` of each request.
     """
     limits = limits or ServerLimits()
     lanes = Lanes()
@@ -80,6 +81,7 @@ def create_app(
         unix_time=unix_time,
         started=int(unix_time()),
         render_metrics=render_metrics,
+        observe_n=observe_n,
         version=version("evenflow"),
     )
 

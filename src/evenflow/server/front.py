@@ -30,6 +30,7 @@ class Front:
     unix_time: Callable[[], float]
     started: int
     render_metrics: Callable[[], tuple[bytes, str]]
+    observe_n: Callable[[int], None]
     version: str
 
     def facts(self) -> EngineFacts:

@@ -57,6 +57,7 @@ class Routes:
             call = front.call(request.state.request_id)
             fields = decode(COMPLETION, body)
             job = await unless_disconnected(request.receive, completion_job(front, fields, call))
+        front.observe_n(job.n)
         answer = CompletionFormat(job, front, echo=bool(fields.echo))
         return JobResponse(job, answer, front.engine, front.live)
 
@@ -67,6 +68,7 @@ class Routes:
             call = front.call(request.state.request_id)
             fields = decode(CHAT, body)
             job = await unless_disconnected(request.receive, chat_job(front, fields, call))
+        front.observe_n(job.n)
         return JobResponse(job, ChatFormat(job, front), front.engine, front.live)
 
     async def models(self, request: Request) -> Response:

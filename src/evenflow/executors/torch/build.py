@@ -53,14 +53,22 @@ class LoadedTorchModel:
         return bytes_per_block(self._model.config, block_size, self._dtype)
 
     def executor(
-        self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        program: type[NativeLlama] = NativeLlama,
     ) -> TorchExecutor:
+        """`program` is what runs the decoder where the kernels can: a bench has one that keeps the time."""
         memory = KVMemory(self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=self._dtype)
         model: Model = self._model
         attention: LayerAttention = PagedAttention(memory, self._model.config)
         table = load_kernels().table
         if table is not None and native_can_attend(memory) and NativeLlama.can_run(self._model):
-            model = attention = NativeLlama(self._model, memory, table, max_num_batched_tokens=max_num_batched_tokens)
+            model = attention = program(self._model, memory, table, max_num_batched_tokens=max_num_batched_tokens)
         return TorchExecutor(
             model,
             attention,
