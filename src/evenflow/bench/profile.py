@@ -30,7 +30,7 @@ from evenflow.kernels.abi import KernelTable
 from evenflow.models.llama import LlamaModel
 
 _WARM_UP_STEPS = 3
-_MOST_OTHER_STEPS = 4096  # while prompts are computed, and to warm up: nobody may finish before the end
+_LEAST_PROMPT_TOKENS = 256  # a step has room for these while the first prompts are computed
 _BETWEEN = "between the kernels"
 _KERNELS = {
     "int8_gemm": "GEMM",
@@ -72,6 +72,16 @@ class Scene:
     prefill: int
     context: int
     steps: int
+
+    @property
+    def most_tokens_of_a_step(self) -> int:
+        return self.running + max(self.prefill, _LEAST_PROMPT_TOKENS)
+
+    @property
+    def most_decoded(self) -> int:
+        """By the request that was first to have its prompt computed."""
+        prompt_steps = -(-self.running * self.context // _LEAST_PROMPT_TOKENS) + 1
+        return prompt_steps + _WARM_UP_STEPS + self.steps
 
 
 class Stopwatch:
@@ -122,7 +132,7 @@ def _core(
     config = replace(
         config,
         max_num_seqs=scene.running + 1,
-        max_num_batched_tokens=max(config.max_num_batched_tokens, scene.running + scene.prefill),
+        max_num_batched_tokens=max(config.max_num_batched_tokens, scene.most_tokens_of_a_step),
         prefix_caching=False,
     )
     capabilities = Capabilities(
@@ -148,11 +158,9 @@ class _Stage:
         self._scene = scene
         self._num_prefills = 0
         for index in range(scene.running):
-            self._arrive(f"decoding-{index}", scene.context, scene.steps + _MOST_OTHER_STEPS)
-        while core.has_work:
-            outputs = core.step().outputs
-            if len(outputs) == scene.running:
-                break
+            self._arrive(f"decoding-{index}", scene.context, scene.most_decoded + 1)
+        while core.has_work and len(core.step().outputs) < scene.running:
+            pass
         for _ in range(_WARM_UP_STEPS):
             self._step()
 
@@ -181,7 +189,7 @@ class _Stage:
         return result
 
     def _arrive(self, name: str, num_tokens: int, max_tokens: int) -> None:
-        prompt = tuple((len(name) + 7 * position) % 1000 for position in range(num_tokens))
+        prompt = tuple((len(name) + 7 * position) % 64 for position in range(num_tokens))
         sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
         self._core.accept(Add(Request(RequestId(name), prompt, sampling, arrival_time=0.0)))
 
