@@ -56,8 +56,7 @@ def distribution(
     return [weights[token_id] / total if token_id in kept else 0.0 for token_id in range(len(weights))]
 
 
-def could_draw(token_id: int, u: float, probabilities: Distribution, *, tolerance: float = 1e-5) -> bool:
-    """Whether inverting the cumulative distribution, in id order, gives this token for the uniform number u."""
-    below = sum(probabilities[:token_id])
-    share = probabilities[token_id]
-    return share > 0 and below - tolerance <= u <= below + share + tolerance
+def could_win(contender: int, weights: Sequence[float], times: Sequence[float], *, tolerance: float = 1e-5) -> bool:
+    """Whether this contender arrives first, or within a rounding of the first, if each takes time / weight."""
+    arrivals = [time / weight if weight > 0 else np.inf for time, weight in zip(times, weights, strict=True)]
+    return weights[contender] > 0 and arrivals[contender] <= min(arrivals) * (1 + tolerance)

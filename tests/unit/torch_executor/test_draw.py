@@ -1,13 +1,17 @@
-"""The hash behind the randomness, and the inverse of a cumulative distribution."""
+"""The hash behind the randomness, and the race that it times."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 
-from evenflow.executors.torch.draw import draw_one, draw_rows, uniforms
+from evenflow.executors.torch.draw import Seeds, Times, block_times, draw_one, draw_rows, token_times
+from evenflow.executors.torch.vocab_blocks import BLOCK, Ids
 
 # The 99.9 % point of chi-square with 99 degrees of freedom.
 CHI_SQUARE_99 = 148.2
+N = 50_000
 
 
 def chi_square(numbers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
@@ -17,53 +21,80 @@ def chi_square(numbers: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> fl
     return float(((counts - expected) ** 2 / expected).sum())
 
 
+@pytest.mark.parametrize("times_of", [block_times, token_times])
 @pytest.mark.parametrize(
-    ("seeds", "places"),
+    ("seeds", "places", "numbers"),
     [
-        (np.zeros(50_000), np.arange(50_000)),
-        (np.arange(50_000), np.zeros(50_000)),
-        (np.arange(50_000), np.arange(50_000)),
-        (np.arange(50_000), 50_000 - np.arange(50_000)),
-        (np.arange(50_000) * 2.0**40, np.ones(50_000)),
+        (np.zeros(N), np.arange(N), np.zeros(N)),
+        (np.arange(N), np.zeros(N), np.zeros(N)),
+        (np.zeros(N), np.zeros(N), np.arange(N)),
+        (np.arange(N), np.arange(N), np.arange(N)),
+        (np.arange(N), N - np.arange(N), np.zeros(N)),
+        (np.zeros(N), np.arange(N), N - np.arange(N)),
+        (np.arange(N) * 2.0**40, np.ones(N), np.ones(N)),
     ],
-    ids=["places", "seeds", "both up", "one up, one down", "high bits"],
+    ids=["places", "seeds", "numbers", "all up", "seeds against places", "places against numbers", "high bits"],
 )
-def test_neighbouring_seeds_and_places_are_uniform_and_unlike(
-    seeds: np.ndarray[tuple[int], np.dtype[np.float64]], places: np.ndarray[tuple[int], np.dtype[np.float64]]
+def test_neighbouring_times_are_exponential_and_unlike(
+    times_of: Callable[[Seeds, Ids, Ids], Times],
+    seeds: np.ndarray[tuple[int], np.dtype[np.float64]],
+    places: np.ndarray[tuple[int], np.dtype[np.float64]],
+    numbers: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
-    numbers = uniforms(seeds.astype(np.uint64), places.astype(np.int64))
-    assert 0.0 <= numbers.min() <= numbers.max() < 1.0
-    assert chi_square(numbers) < CHI_SQUARE_99
-    assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.015  # 3.3 standard errors
+    times = times_of(seeds.astype(np.uint64), places.astype(np.int64), numbers.astype(np.int64))
+    uniform = np.exp(-times)
+    assert times.min() > 0.0
+    assert chi_square(uniform) < CHI_SQUARE_99
+    assert abs(np.corrcoef(uniform[1:], uniform[:-1])[0, 1]) < 0.015  # 3.3 standard errors
 
 
-def test_the_numbers_of_a_seed_never_change() -> None:
+def test_the_times_of_a_seed_never_change() -> None:
     """Published texts depend on them: a change here changes what every recorded seed says."""
     seeds = np.array([0, 0, 1, 2**64 - 1], dtype=np.uint64)
-    numbers = uniforms(seeds, np.array([0, 1, 0, 4095]))
-    assert numbers.tolist() == FIRST_NUMBERS
+    places = np.array([0, 1, 0, 4095])
+    assert np.round(token_times(seeds, places, np.array([0, 7, 49_151, 3])), 12).tolist() == FIRST_TOKEN_TIMES
+    assert np.round(block_times(seeds, places, np.array([0, 7, 191, 3])), 12).tolist() == FIRST_BLOCK_TIMES
 
 
-FIRST_NUMBERS = [0.6524484863740322, 0.7012121095215252, 0.36818951565166946, 0.25890696956169235]
+FIRST_TOKEN_TIMES = [0.370635623178, 1.60701714934, 2.190348210479, 0.708124135405]
+FIRST_BLOCK_TIMES = [0.138046594685, 1.015805521622, 0.333652535192, 0.326330959018]
 
-GRID = [0.0, 0.1, 0.24, 0.26, 0.49, 0.51, 0.74, 0.76, 1 - 2.0**-53]
+
+def many(count: int) -> tuple[Seeds, Ids]:
+    return np.arange(count, dtype=np.uint64), np.arange(count) % 17
 
 
 @pytest.mark.parametrize("offset", [0, 255, 256, 700])
-def test_a_token_is_found_where_the_sum_passes_the_number(offset: int) -> None:
-    weights = torch.zeros(len(GRID), 1000)
-    weights[:, [offset, offset + 1, offset + 2, 999]] = torch.tensor([1.0, 1.0, 0.0, 2.0])
-    expected = [offset] * 3 + [offset + 1] * 2 + [999] * 4
-    assert draw_rows(weights, np.arange(len(GRID)), np.array(GRID)).tolist() == expected
+def test_tokens_win_in_proportion_to_their_weights(offset: int) -> None:
+    count = 20_000
+    weights = torch.zeros(1, 1000)
+    weights[0, [offset, offset + 1, offset + 2, 999]] = torch.tensor([1.0, 2.0, 0.0, 5.0])
+    seeds, places = many(count)
+    tokens = draw_rows(weights.expand(count, -1), np.arange(count), seeds, places)
+    shares = np.bincount(tokens, minlength=1000)[[offset, offset + 1, offset + 2, 999]] / count
+    assert np.abs(shares - np.array([1, 2, 0, 5]) / 8).max() < 0.012  # 3.4 standard errors
     ids = np.flatnonzero(weights[0].numpy())
-    assert [draw_one(ids, weights[0].numpy()[ids], u) for u in GRID] == expected
+    own = [draw_one(ids, weights[0].numpy()[ids], seeds[i], int(places[i])) for i in range(4000)]
+    shares = np.bincount(own, minlength=1000)[[offset, offset + 1, 999]] / 4000
+    assert np.abs(shares - np.array([1, 2, 5]) / 8).max() < 0.027
 
 
-def test_a_weight_of_nothing_is_never_drawn() -> None:
+def test_a_weight_of_nothing_never_wins() -> None:
     generator = torch.Generator().manual_seed(0)
     weights = torch.rand((2000, 1000), generator=generator) ** 8
     weights[torch.rand((2000, 1000), generator=generator) < 0.9] = 0.0
     weights[:, 5] = 1e-30
-    for u in (0.0, 1 - 2.0**-53, 1e-9, 1 - 1e-9):
-        tokens = draw_rows(weights, np.arange(2000), np.full(2000, u))
-        assert bool((weights[torch.arange(2000), torch.from_numpy(tokens)] > 0).all())
+    tokens = draw_rows(weights, np.arange(2000), *many(2000))
+    assert bool((weights[torch.arange(2000), torch.from_numpy(tokens)] > 0).all())
+
+
+def test_a_little_noise_on_every_weight_hardly_ever_changes_a_winner() -> None:
+    """A long flat tail, where a cumulative sum would carry the noise to every token behind it."""
+    count = 2000
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand((count, 20 * BLOCK), generator=generator)
+    noise = 1.0 + 2e-5 * (torch.rand(weights.shape, generator=generator) - 0.5)
+    seeds, places = many(count)
+    before = draw_rows(weights, np.arange(count), seeds, places)
+    after = draw_rows(weights * noise, np.arange(count), seeds, places)
+    assert np.count_nonzero(before != after) <= 2

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from evenflow.core.plan import Entry
 from evenflow.core.request import Request, RequestId, SamplingParams
-from evenflow.executors.torch.draw import uniforms
+from evenflow.executors.torch.draw import block_times, token_times
 from evenflow.executors.torch.sampling import Sampler
-from unit.torch_executor.reference import could_draw, distribution
+from evenflow.executors.torch.vocab_blocks import BLOCK
+from unit.torch_executor.reference import could_win, distribution
 
 Rows = list[list[float]]
 
@@ -90,15 +91,29 @@ def test_tokens_are_those_of_the_reference(batch: tuple[list[Request], list[Rows
         sampling = each.sampling
         assert sampling.seed is not None
         for place, token_id in enumerate(output):
-            (u,) = uniforms(np.array([sampling.seed % 2**64], dtype=np.uint64), np.array([place]))
             logits, before = steps[place][index], output[:place]
             # A filter's edge may fall on either side of a token whose share differs from it by a rounding.
             beside = [
                 distribution(logits, each, before, top_p=sampling.top_p * (1 + d), min_p=sampling.min_p * (1 - d))
                 for d in (0.0, 1e-6, -1e-6)
             ]
-            certain = sampling.temperature == 0
-            assert any(could_draw(token_id, 0.5 if certain else float(u), p) for p in beside)
+            assert any(drawn(token_id, sampling, place, p) for p in beside)
+
+
+def drawn(token_id: int, sampling: SamplingParams, place: int, probabilities: list[float]) -> bool:
+    """Whether the races give this token: of the blocks, unless the row was filtered, then of the tokens."""
+    if max(probabilities) == 1.0:
+        return probabilities[token_id] == 1.0
+    assert sampling.seed is not None
+    seeds, places = np.array([sampling.seed % 2**64], dtype=np.uint64), np.array([place])
+    filtered = 0 < sampling.top_k < len(probabilities) or sampling.top_p < 1 or sampling.min_p > 0
+    block = token_id // BLOCK
+    ids = range(len(probabilities)) if filtered else range(block * BLOCK, min(len(probabilities), (block + 1) * BLOCK))
+    inside = [probabilities[i] for i in ids]
+    if not could_win(ids.index(token_id), inside, token_times(seeds, places, np.array(ids)).tolist()):
+        return False
+    sums = [sum(probabilities[i : i + BLOCK]) for i in range(0, len(probabilities), BLOCK)]
+    return filtered or could_win(block, sums, block_times(seeds, places, np.arange(len(sums))).tolist())
 
 
 @given(batches(), st.integers(0, 8))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from evenflow.core.plan import Entry
-from evenflow.executors.torch.draw import draw_one, draw_rows, uniforms
+from evenflow.executors.torch.draw import draw_one, draw_rows
 from evenflow.executors.torch.filters import survivors
 from evenflow.executors.torch.logit_edits import LogitEdits
 from evenflow.executors.torch.vocab_blocks import Floats, Ids, argmax_rows, block_maxima, block_sums, make_finite
@@ -90,14 +90,14 @@ class Sampler:
         if (temperature != 1.0).any():
             weights.div_(torch.from_numpy(temperature))
         weights.exp_()
-        u = uniforms(self._seed[rows], places)
+        seeds = self._seed[rows]
         filters = self._filters[rows]
         if not filters.any():
-            return draw_rows(weights, np.arange(len(rows)), u)
+            return draw_rows(weights, np.arange(len(rows)), seeds, places)
         tokens = np.empty(len(rows), dtype=np.int64)
         plain = np.flatnonzero(~filters)
         if len(plain):
-            tokens[plain] = draw_rows(weights, plain, u[plain])
+            tokens[plain] = draw_rows(weights, plain, seeds[plain], places[plain])
         maxima = block_maxima(weights)
         totals = block_sums(weights).sum(1, dtype=np.float64)
         values = weights.numpy()
@@ -111,5 +111,5 @@ class Sampler:
                 top_p=float(self._top_p[row]),
                 min_p=float(self._min_p[row]),
             )
-            tokens[i] = draw_one(ids, values[i][ids], float(u[i]))
+            tokens[i] = draw_one(ids, values[i][ids], seeds[i], int(places[i]))
         return tokens
