@@ -44,6 +44,8 @@ class EchoExecutor:
         if prompt.startswith(RAISES.encode()):
             raise RuntimeError("the script says so")
         if prompt.startswith(HANGS.encode()):
+            sys.stdout.write("hangs\n")
+            sys.stdout.flush()
             while True:
                 signal.pause()
 

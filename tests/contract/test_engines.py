@@ -596,7 +596,8 @@ from evenflow.engine.messages import Add
 
 async def main():
     link = ProcessLink(EngineConfig(), command={PROCESS_COMMAND!r})
-    await link.start(lambda result: print(link.pid, flush=True), lambda reason: None)
+    await link.start(lambda result: None, lambda reason: None)
+    print(link.pid, flush=True)
     link.send(Add(Request(RequestId("r"), {tuple(HANGS.encode())!r}, SamplingParams(), 0.0)))
     await asyncio.Event().wait()
 
@@ -606,10 +607,13 @@ asyncio.run(main())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
 def test_an_engine_does_not_outlive_a_front_that_is_killed_even_if_it_hangs() -> None:
-    with subprocess.Popen([sys.executable, "-c", FRONT], stdout=subprocess.PIPE) as front:
+    # The engine speaks on its front's stderr.
+    with subprocess.Popen([sys.executable, "-c", FRONT], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as front:
         assert front.stdout is not None
+        assert front.stderr is not None
         engine = os.pidfd_open(int(front.stdout.readline()))
         try:
+            assert front.stderr.readline() == b"hangs\n"
             front.kill()
             ended, _, _ = select.select([engine], [], [], TIMEOUT_SECONDS)
             assert ended

@@ -57,7 +57,8 @@ def serve(
     client.subscribe(metrics.feed)
     with ExitStack() as stack:
         if front.event_log is not None:
-            client.subscribe(stack.enter_context(EventLogWriter(front.event_log)).write)
+            log = EventLogWriter(front.event_log, failed=lambda error: print(f"evenflow: {error}", file=sys.stderr))
+            client.subscribe(stack.enter_context(log).write)
         app = create_app(
             client,
             tokenizer,

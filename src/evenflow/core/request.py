@@ -90,9 +90,9 @@ class SamplingParams:
             value = getattr(self, name)
             _require(-2.0 <= value <= 2.0, name, f"must be between -2 and 2, not {value}")
         _require(
-            0.0 < self.repetition_penalty <= 100.0,
+            0.01 <= self.repetition_penalty <= 100.0,
             "repetition_penalty",
-            f"must be above 0 and at most 100, not {self.repetition_penalty}",
+            f"must be between 0.01 and 100, not {self.repetition_penalty}",
         )
         for token_id, bias in self.logit_bias:
             _require(token_id >= 0, "logit_bias", f"has a negative token id, {token_id}")

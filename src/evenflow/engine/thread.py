@@ -5,6 +5,7 @@ The thread is a daemon, so a program that forgets to stop its engine can still e
 
 import asyncio
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,12 +43,16 @@ class ThreadLink:
             except RuntimeError as error:  # the loop is closed
                 raise InboxClosed from error
 
+        def hand_over(result: StepResult) -> None:
+            on_loop(deliver, result)
+            time.sleep(0)  # the streams' thread waits for the interpreter lock, which steps in pure Python hardly let go
+
         def live() -> None:
             with suppress(InboxClosed):
                 try:
                     core, facts = self._build(self._config)
                     on_loop(_settle, ready, facts)
-                    run(core, self._inbox, lambda result: on_loop(deliver, result))
+                    run(core, self._inbox, hand_over)
                 except InboxClosed:
                     raise
                 except Exception as error:

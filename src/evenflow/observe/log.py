@@ -9,7 +9,7 @@ import gzip
 import re
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from math import inf
@@ -32,7 +32,10 @@ class LogError(EvenflowError):
 
 
 class EventLogWriter:
-    """A new log file; one that exists is replaced. Raises LogError where the file cannot be written."""
+    """A new log file; one that exists is replaced. Raises LogError where the file cannot be written.
+
+    `failed` is told once if that happens later (a full disk, say): the log ends there, and nothing is kept for it.
+    """
 
     def __init__(
         self,
@@ -41,19 +44,24 @@ class EventLogWriter:
         settings: Iterable[tuple[str, str]] = (),
         flush_bytes: int = 1 << 16,
         flush_seconds: float = 1.0,
+        failed: Callable[[LogError], None] | None = None,
     ) -> None:
         self._path = path
+        self._failed = failed
+        self._over = False
         self._flush_bytes = flush_bytes
         self._flush_seconds = flush_seconds
         self._encoder = msgspec.json.Encoder()
         self._lines = bytearray()
         self._last_flush = -inf  # on the events' clock
         with self._errors_named():
-            self._file = path.open("wb")
+            self._file = path.open("wb", buffering=0)  # our own buffer is the only one
         self._append(Header(settings=dict(settings)))
 
     def write(self, events: Iterable[Event]) -> None:
         """Time is what the step records say. What happens outside a step, or ends all work, is on disk at once."""
+        if self._over:
+            return
         last_step: StepRecord | None = None
         for event in events:
             self._append(to_line(event))
@@ -74,10 +82,16 @@ class EventLogWriter:
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        with self._errors_named():
-            self._file.write(self._lines)
-            self._file.flush()
-        self._lines.clear()
+        try:
+            with self._errors_named():
+                while self._lines:
+                    del self._lines[: self._file.write(self._lines)]
+        except LogError as error:
+            self._lines.clear()
+            self._over = True
+            if self._failed is None:
+                raise
+            self._failed(error)
 
     def close(self) -> None:
         """Flush, and be done. The file is closed even if it takes no more (a full disk)."""
