@@ -18,10 +18,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: pyproject.toml setup.py constraints.txt | $(BIN)/python
+	@echo "installing torch and the rest into $(VENV): about 1 GB, a minute or two"
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml setup.py constraints.txt | $(BIN)/python
+	@echo "installing torch and the rest into $(VENV): about 1 GB, a minute or two"
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[torch,dev]'
 	@touch $@ $(VENV)/.run
 

@@ -45,7 +45,7 @@ class ThreadLink:
 
         def hand_over(result: StepResult) -> None:
             on_loop(deliver, result)
-            time.sleep(0)  # the streams' thread waits for the interpreter lock, which steps in pure Python hardly let go
+            time.sleep(0)  # the streams' thread waits for the interpreter lock, which pure Python hardly lets go
 
         def live() -> None:
             with suppress(InboxClosed):
