@@ -23,6 +23,7 @@ from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import load_tokenizer
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.model,
     pytest.mark.skipif(load_kernels().table is None, reason="what the native kernels promise"),
 ]

@@ -37,6 +37,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("presence_penalty", NAN),
     ("frequency_penalty", -2.1),
     ("repetition_penalty", 0.0),
+    ("repetition_penalty", 1e-300),
     ("repetition_penalty", 101.0),
     ("repetition_penalty", NAN),
     ("logit_bias", ((-1, 1.0),)),
@@ -138,3 +139,11 @@ def test_finished_is_reached_from_everywhere_and_left_by_nobody() -> None:
     assert not TRANSITIONS[RequestStatus.FINISHED]
     assert all(RequestStatus.FINISHED in edges for status, edges in TRANSITIONS.items() if edges)
     assert TRANSITIONS.keys() == set(RequestStatus)
+
+
+@pytest.mark.parametrize("field", ["id", "cache_salt", "tenant", "service_class"])
+def test_half_a_surrogate_pair_is_no_text(field: str) -> None:
+    fields: dict[str, Any] = {"id": "r", "prompt_token_ids": (1,), "sampling": SamplingParams(), "arrival_time": 0.0}
+    with pytest.raises(InvalidRequest) as caught:
+        Request(**{**fields, field: "a\ud800"})
+    assert caught.value.param == field

@@ -15,7 +15,7 @@ from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import Tokenizer, load_tokenizer
 from tiny_models import TOLERANCE, logits, transformers_logits
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 TEXTS = [
     "Hello, world!",
