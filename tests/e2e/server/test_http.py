@@ -179,3 +179,32 @@ def test_a_client_that_does_not_read_holds_up_nobody_and_can_leave(world: World)
         still_works(world.server)
         assert not call.closed.is_set()
     world.wait_until_closed(call)
+
+
+def test_trailers_that_never_end_are_cut_off(server: RunningServer) -> None:
+    with connect(server) as connection:
+        connection.sendall(b"POST /health HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n0\r\n")
+        try:
+            for _ in range(4096):
+                connection.sendall(b"a: " + b"b" * 60_000 + b"\r\n")
+        except ConnectionError:
+            pass
+        else:
+            raise AssertionError("the server took it all")
+    still_works(server)
+
+
+def test_a_trailer_is_no_header(server: RunningServer) -> None:
+    with connect(server) as connection:
+        body = b'{"prompt": "a", "max_tokens": 1}'
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        chunk = b"%x\r\n%s\r\n0\r\ncontent-type: application/json\r\n\r\n" % (len(body), body)
+        connection.sendall(head + chunk)
+        assert read_answer(connection)[0] == 415
+
+
+def test_an_offer_of_http2_is_not_taken_up_and_loses_nothing(server: RunningServer) -> None:
+    with connect(server) as connection:
+        offer = (b"connection: Upgrade, HTTP2-Settings", b"upgrade: h2c", b"http2-settings: AAMAAABkAAQAAP__")
+        connection.sendall(post(b'{"prompt": "abc"}', b"content-length: 17", *offer))
+        assert read_answer(connection)[0] == 200
