@@ -19,6 +19,7 @@ from rich.table import Table
 
 from evenflow.cli.live_table import LiveTable
 from evenflow.cli.progress import model_on_disk
+from evenflow.core.errors import ConfigError
 from evenflow.core.events import Event, Preempted, StepRecord
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import read_log
@@ -58,6 +59,9 @@ def demo(
         Seed of the prompts' content.
     """
     console = Console()
+    most = len(azure_excerpt().requests)
+    if requests > most:
+        raise ConfigError(f"requests must be at most {most}: that is how much of the trace comes with evenflow")
     path = model_on_disk(model)
     plans = _plans(path, requests, length_scale, rate_scale, seed)
     tokens = sum(len(plan.prompt_token_ids) for plan in plans)

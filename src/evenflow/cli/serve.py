@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from evenflow.cli.progress import model_on_disk
+from evenflow.engine.api import EngineState
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.client import EngineClient
 from evenflow.engine.config import EngineConfig
@@ -59,12 +60,18 @@ def serve(
         if front.event_log is not None:
             log = EventLogWriter(front.event_log, failed=lambda error: print(f"evenflow: {error}", file=sys.stderr))
             client.subscribe(stack.enter_context(log).write)
+
+        def render_metrics() -> tuple[bytes, str]:
+            if client.state is EngineState.DEAD:
+                metrics.engine_died()
+            return metrics.render()
+
         app = create_app(
             client,
             tokenizer,
             served_model_name=name,
             api_key=front.api_key,
-            render_metrics=metrics.render,
+            render_metrics=render_metrics,
             observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),
         )

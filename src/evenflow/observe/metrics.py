@@ -29,6 +29,7 @@ class Metrics(Collector):
         self._labels = (model_name, engine)
         self._spans = SpanFold()
         self._last_step: StepRecord | None = None
+        self._engine_is_gone = False
         self._state = _series(METRICS.state)
         self._step = _series(METRICS.step)
         self._preempted = _series(METRICS.preempted)
@@ -68,12 +69,16 @@ class Metrics(Collector):
         """A request for `n` completions came in; only the front knows that they belong together."""
         _add(self._front, n)
 
+    def engine_died(self) -> None:
+        """It had no time to say so: what it was running and holding is no more, and the gauges fall to zero."""
+        self._engine_is_gone = True
+
     def render(self) -> tuple[bytes, str]:
         """The exposition text and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Family]:
-        view = EngineView(self._spans, self._last_step)
+        view = EngineView(SpanFold(), None) if self._engine_is_gone else EngineView(self._spans, self._last_step)
         for state in self._state:
             state.put(view)
         for group in (

@@ -163,6 +163,20 @@ def test_gauges_fall_to_zero_when_everything_was_aborted_although_no_step_follow
     assert [value(metrics, name) for name in gauges] == [0, 0, 0]
 
 
+def test_gauges_fall_to_zero_when_the_engine_dies() -> None:
+    events: list[Event] = [
+        arrived("a", 0.0),
+        arrived("b", 0.0),
+        scheduled("a", 1, 0.0),
+        step(1, 0.0, 1.0, fed="a", door=WaitReason.KV, running=1, waiting=1),
+    ]
+    metrics = rendered(events)
+    gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+    assert [value(metrics, name) for name in gauges] == [1, 1, 0.25]
+    metrics.engine_died()
+    assert [value(metrics, name) for name in gauges] == [0, 0, 0]
+
+
 def test_preemptions_are_counted_with_what_they_cost() -> None:
     metrics = rendered(
         [
