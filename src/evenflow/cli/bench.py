@@ -86,7 +86,7 @@ def offline(
             progress=status.update,
         )
     if json:
-        print(msgspec.json.format(msgspec.json.encode(asdict(result))).decode())
+        _print_json(asdict(result))
         return
     _show(result.settings, False)
     table = Table("W1", "wall s", "output tokens/s", "steps", "tokens per step", "preemptions", box=None)
@@ -167,7 +167,7 @@ def quality(
             measured[name] = quality_bench.measure(each, prompts, progress=status.update)
     if json:
         everything = {"text": quality_bench.TEXT_NAME, "perplexities": list(measured.values())}
-        print(msgspec.json.format(msgspec.json.encode(everything)).decode())
+        _print_json(everything)
         return
     print(f"Text: {quality_bench.TEXT_NAME}")
     table = Table("dtype", "quantize", "tokens", "perplexity", "by the row above", "seconds", box=None)
@@ -219,7 +219,7 @@ def profile(
     with Console(stderr=True).status("") as status:
         result = profile_bench.measure(config, scene, progress=status.update)
     if json:
-        print(msgspec.json.format(msgspec.json.encode(asdict(result))).decode())
+        _print_json(asdict(result))
         return
     _show(result.settings, False)
     table = Table("part of a step", "ms", "share", box=None)
@@ -232,6 +232,10 @@ def profile(
 def _standard_workload(path: Path, console: Console) -> PeerWorkload:
     with console.status("generating the workload"):
         return generate(load_tokenizer(path))
+
+
+def _print_json(result: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(result)).decode())
 
 
 def _show(values: dict[str, object] | dict[str, str], json: bool) -> None:

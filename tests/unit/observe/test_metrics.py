@@ -149,32 +149,33 @@ def test_the_aborted_count_as_aborted_and_not_in_the_latencies_of_completed_requ
     assert value(metrics, "vllm:request_time_per_output_token_seconds_count") == 0
 
 
-def test_gauges_fall_to_zero_when_everything_was_aborted_although_no_step_follows() -> None:
+def with_one_running_and_one_waiting() -> Metrics:
     events: list[Event] = [
         arrived("a", 0.0),
         arrived("b", 0.0),
         scheduled("a", 1, 0.0),
         step(1, 0.0, 1.0, fed="a", door=WaitReason.KV, running=1, waiting=1),
     ]
-    metrics = rendered(events)
-    gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
-    assert [value(metrics, name) for name in gauges] == [1, 1, 0.25]
+    return rendered(events)
+
+
+def gauges(metrics: Metrics) -> list[float]:
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
+    return [value(metrics, name) for name in names]
+
+
+def test_gauges_fall_to_zero_when_everything_was_aborted_although_no_step_follows() -> None:
+    metrics = with_one_running_and_one_waiting()
+    assert gauges(metrics) == [1, 1, 0.25]
     metrics.feed([finished(name, 1, 2.0, reason=FinishReason.ABORT, outputs=0) for name in "ab"])
-    assert [value(metrics, name) for name in gauges] == [0, 0, 0]
+    assert gauges(metrics) == [0, 0, 0]
 
 
 def test_gauges_fall_to_zero_when_the_engine_dies() -> None:
-    events: list[Event] = [
-        arrived("a", 0.0),
-        arrived("b", 0.0),
-        scheduled("a", 1, 0.0),
-        step(1, 0.0, 1.0, fed="a", door=WaitReason.KV, running=1, waiting=1),
-    ]
-    metrics = rendered(events)
-    gauges = ("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc")
-    assert [value(metrics, name) for name in gauges] == [1, 1, 0.25]
+    metrics = with_one_running_and_one_waiting()
+    assert gauges(metrics) == [1, 1, 0.25]
     metrics.engine_died()
-    assert [value(metrics, name) for name in gauges] == [0, 0, 0]
+    assert gauges(metrics) == [0, 0, 0]
 
 
 def test_preemptions_are_counted_with_what_they_cost() -> None:

@@ -27,12 +27,10 @@ class LoadedTorchModel:
         self,
         model: LlamaModel,
         dtype: str,
-        quantize: str,
         seed: int | None,
         description: tuple[tuple[str, str], ...],
     ) -> None:
         self._model = model
-        self._quantize = quantize
         self._dtype = DTYPES[dtype]
         self._seed = seed
         self._description = description
@@ -64,11 +62,13 @@ class LoadedTorchModel:
     ) -> TorchExecutor:
         """`program` is what runs the decoder where the kernels can: a bench has one that keeps the time."""
         memory = KVMemory(self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=self._dtype)
-        model: Model = self._model
-        attention: LayerAttention = PagedAttention(memory, self._model.config)
+        model: Model
+        attention: LayerAttention
         table = load_kernels().table
         if table is not None and native_can_attend(memory) and NativeLlama.can_run(self._model):
             model = attention = program(self._model, memory, table, max_num_batched_tokens=max_num_batched_tokens)
+        else:
+            model, attention = self._model, PagedAttention(memory, self._model.config)
         return TorchExecutor(
             model,
             attention,
@@ -108,7 +108,7 @@ def load(
         ("quantize", quantize),
         ("kernels", describe()),
     )
-    return LoadedTorchModel(model, chosen, quantize, seed, description)
+    return LoadedTorchModel(model, chosen, seed, description)
 
 
 def _best_dtype() -> tuple[str, str]:
