@@ -6,26 +6,34 @@ goes out with the next step, so a front that is slow for a moment costs no step 
 
 When to end is the front's decision: signals of the terminal or the service manager, which reach both processes, are
 ignored here. The end of the socket is the end of this process, whatever it was computing.
+
+Where the step's threads take every core, the front, woken by a result, finds none: the next step has them all, and a
+kernel takes one back only at its next tick (4 ms at 250 Hz), once for the front and once more for a client beside it.
+So after a request's first token, which somebody waits for, the engine gives way for a moment. Such a step held a
+prefill and was much longer than that; steps that only decode never wait.
 """
 
 import ctypes
 import faulthandler
+import os
 import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from evenflow.core.errors import EvenflowError
+from evenflow.core.events import FirstToken
 from evenflow.engine.api import EngineFacts
 from evenflow.engine.build import build_core
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.core import EngineCore
 from evenflow.engine.loop import run
-from evenflow.engine.messages import Abort, Add, Command, InboxClosed
+from evenflow.engine.messages import Abort, Add, Command, InboxClosed, StepResult
 from evenflow.engine.transport import Failed, FrameReader, Message, Ready, Start, encode
 
 CoreBuilder = Callable[[EngineConfig], tuple[EngineCore, EngineFacts]]
@@ -33,6 +41,7 @@ CoreBuilder = Callable[[EngineConfig], tuple[EngineCore, EngineFacts]]
 MAX_BACKLOG_BYTES = 64 * 2**20
 _RECEIVE_BYTES = 1 << 16
 _LAST_WORDS_SECONDS = 5.0
+_GIVE_WAY_SECONDS = 0.001  # about what a front takes to pass a token on; half of it helped half as much
 _PR_SET_PDEATHSIG = 1
 
 
@@ -125,13 +134,33 @@ class FrontChannel:
             raise InboxClosed from error
 
 
+def takes_every_core(threads: int | None) -> bool:
+    """Whether a step with so many threads (None: as many as there are cores) leaves none for the front."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return threads is None or threads >= cores
+
+
+def giving_way(
+    deliver: Callable[[StepResult], None], pause: Callable[[float], None] = time.sleep
+) -> Callable[[StepResult], None]:
+    """`deliver`, and then a moment without load on any core if there was somebody's first token."""
+
+    def deliver_and_give_way(result: StepResult) -> None:
+        deliver(result)
+        if any(type(event) is FirstToken for event in result.events):
+            pause(_GIVE_WAY_SECONDS)
+
+    return deliver_and_give_way
+
+
 def serve(sock: socket.socket, build: CoreBuilder) -> int:
     """Build the engine that the front asks for and run it until the front is gone. Returns the exit status."""
     channel = FrontChannel(sock)
     try:
-        core, facts = build(channel.start().config)
+        config = channel.start().config
+        core, facts = build(config)
         channel.deliver(Ready(facts))
-        run(core, channel, channel.deliver)
+        run(core, channel, giving_way(channel.deliver) if takes_every_core(config.threads) else channel.deliver)
     except InboxClosed:
         return 0
     except Exception as error:

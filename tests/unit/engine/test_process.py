@@ -1,5 +1,6 @@
 """The engine's end of the socket, in this process: the test holds the front's end."""
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from contract.scripted_engine import BROKEN, UNLOADABLE, VOCAB_SIZE, EchoExecutor, build
-from evenflow.core.events import Finished, StepRecord
+from evenflow.core.events import Finished, FirstToken, StepRecord
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.engine.api import EngineFacts
@@ -16,7 +17,7 @@ from evenflow.engine.config import Capabilities, EngineConfig, resolve
 from evenflow.engine.core import EngineCore
 from evenflow.engine.loop import run
 from evenflow.engine.messages import Abort, Add, InboxClosed, StepResult
-from evenflow.engine.process import FrontChannel, serve
+from evenflow.engine.process import FrontChannel, giving_way, serve, takes_every_core
 from evenflow.engine.transport import Failed, FrameReader, Message, Ready, Start, encode
 
 R = RequestId("r")
@@ -229,6 +230,29 @@ class Steps:
         _, facts = build(config)
         resolved = resolve(config, Capabilities(1 << 18, VOCAB_SIZE, bytes_per_block=1, free_memory=1 << 14))
         return assemble(resolved, self, paranoid=True), facts
+
+
+def test_the_engine_gives_way_after_a_first_token_and_never_between_decodes(ends: tuple[Front, socket.socket]) -> None:
+    front, theirs = ends
+    core, _ = Steps({6: front.sock.close}).build(EngineConfig())
+    happened: list[str] = []
+
+    def deliver(result: StepResult) -> None:
+        first = any(isinstance(event, FirstToken) for event in result.events)
+        happened.append("first token" if first else "decode")
+
+    front.send(add(max_tokens=10_000))
+    run(core, FrontChannel(theirs), giving_way(deliver, pause=lambda seconds: happened.append("pause")))
+    assert happened == ["first token", "pause", *["decode"] * 5]
+
+
+def test_threads_that_leave_a_core_to_the_front_need_not_give_way() -> None:
+    assert takes_every_core(None)
+    assert takes_every_core(1024)
+    cores = len(os.sched_getaffinity(0))
+    assert takes_every_core(cores)
+    if cores > 1:
+        assert not takes_every_core(cores - 1)
 
 
 def test_an_abort_that_comes_during_a_step_frees_the_request_before_the_next(
