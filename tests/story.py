@@ -56,13 +56,14 @@ def step(
     fed: str | None = None,
     left_out: str = "",
     door: WaitReason | None = None,
+    head: str = "z",
     running: int = 1,
     waiting: int = 0,
     prefill: int = 0,
 ) -> StepRecord:
     """`emitted`, `fed` (those who emitted, if not given) and `left_out` are requests of one letter each."""
     names = emitted if fed is None else fed
-    doors = (Door("all", RequestId("z"), door),) if door is not None else ()
+    doors = (Door("all", RequestId(head), door),) if door is not None else ()
     return StepRecord(
         step=number,
         start=start,
