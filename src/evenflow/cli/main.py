@@ -19,6 +19,7 @@ for _name, _where, _help in (
     ("serve", "evenflow.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."),
     ("demo", "evenflow.cli.demo:demo", "Replay the head of a real trace against a real model, and watch."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
+    ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),
     ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),
     (
         "env",

@@ -18,6 +18,7 @@ from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
 from evenflow.server.app import create_app
+from evenflow.server.observing import Observer
 from evenflow.server.serve import ServeSettings, check_binding, leave_now, run
 
 
@@ -55,7 +56,9 @@ def serve(
     tokenizer = load_tokenizer(path)
     client = EngineClient(ProcessLink(replace(engine, model=str(path))), tokenizer)
     metrics = Metrics(model_name=name)
+    observer = Observer()
     client.subscribe(metrics.feed)
+    client.subscribe(observer.feed)
     with ExitStack() as stack:
         if front.event_log is not None:
             log = EventLogWriter(front.event_log, failed=lambda error: print(f"evenflow: {error}", file=sys.stderr))
@@ -74,6 +77,7 @@ def serve(
             render_metrics=render_metrics,
             observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),
+            extra_routes=observer.routes(),
         )
 
         def announce(url: str) -> None:

@@ -1,0 +1,178 @@
+"""Looking into a running server: tails by group, and the life of one request.
+
+Everything is a fold over the engine's events (observe/), fed after the streams were, and read on demand.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from evenflow.core.errors import InvalidRequest
+from evenflow.core.events import Event, StepRecord
+from evenflow.core.request import RequestId
+from evenflow.observe.group_tails import GroupRow, GroupTails
+from evenflow.observe.log import RecentEvents
+from evenflow.observe.sketch import Sketch
+from evenflow.observe.story import Story, StoryTeller
+from evenflow.observe.story_svg import render_svg
+from evenflow.observe.story_text import render_text
+from evenflow.observe.tails import PERCENTS
+from evenflow.observe.windows import WINDOWS
+from evenflow.server.errors import NotFound
+
+# Some minutes of a busy server, at about 1 KB per step of 64 requests.
+EVENTS_KEPT = 50_000
+ID_PREFIXES = ("", "cmpl-", "chatcmpl-")
+
+
+class Observer:
+    """What a server remembers of its engine's events. Feed and read it on one thread."""
+
+    def __init__(self, *, now: Callable[[], float] = time.monotonic, events_kept: int = EVENTS_KEPT) -> None:
+        self._now = now
+        self._recent = RecentEvents(events_kept)
+        self._tails = GroupTails()
+        self._last_step: StepRecord | None = None
+
+    def feed(self, events: Sequence[Event]) -> None:
+        self._recent.extend(events)
+        self._tails.feed(events)
+        for event in reversed(events):
+            if isinstance(event, StepRecord):
+                self._last_step = event
+                break
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/stats", self.stats, methods=["GET"]),
+            Route("/v1/requests/{request_id}", self.request, methods=["GET"]),
+        ]
+
+    async def stats(self, request: Request) -> Response:
+        """`?window=1m|5m|start` asks for one window; all of them otherwise."""
+        asked = request.query_params.get("window")
+        if asked is not None and asked not in WINDOWS:
+            raise InvalidRequest(f"window must be one of {', '.join(WINDOWS)}, not {asked[:32]!r}", param="window")
+        windows = [asked] if asked is not None else list(WINDOWS)
+        body = {
+            "object": "stats",
+            "now": self._now(),
+            "finished": self._tails.num_finished,
+            "engine": _engine(self._last_step),
+            "windows": {window: [_row(row) for row in self._tails.rows(window, now=self._now())] for window in windows},
+        }
+        return _json(body)
+
+    async def request(self, request: Request) -> Response:
+        """`?format=json|text|svg`."""
+        form = request.query_params.get("format", "json")
+        if form not in ("json", "text", "svg"):
+            raise InvalidRequest(f"format must be json, text or svg, not {form[:32]!r}", param="format")
+        story = self._story(request.path_params["request_id"])
+        if form == "svg":
+            return Response(render_svg(story), media_type="image/svg+xml", headers=_NO_SCRIPTS)
+        if form == "text":
+            return Response(render_text(story), media_type="text/plain")
+        return _json(_story(story))
+
+    def _story(self, name: str) -> Story:
+        tellers = [StoryTeller(RequestId(prefix + name)) for prefix in ID_PREFIXES]
+        self._tell(tellers, self._recent.since(0))
+        for teller in tellers:
+            if teller.story is not None:
+                return teller.story
+        raise NotFound(
+            f"No request {name[:128]!r} is among the last events kept here; "
+            "start the server with --event-log and use `evenflow explain` for older ones"
+        )
+
+    def _tell(self, tellers: Sequence[StoryTeller], events: Iterable[Event]) -> None:
+        events = list(events)
+        for teller in tellers:
+            teller.feed(events)
+            if self._last_step is not None:
+                teller.close(self._last_step.end)
+
+
+# A client chose the id that is drawn: nothing in the picture may run, even if it were not escaped.
+_NO_SCRIPTS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+def _json(body: object) -> Response:
+    return Response(msgspec.json.encode(body), media_type="application/json")
+
+
+def _engine(step: StepRecord | None) -> dict[str, object] | None:
+    """As of the last step, whenever that was; None before the first."""
+    if step is None:
+        return None
+    return {
+        "step": step.step,
+        "running": step.running,
+        "waiting": step.waiting,
+        "kv_blocks_used": step.kv_blocks_used,
+        "kv_blocks_total": step.kv_blocks_total,
+        "token_budget": step.token_budget,
+    }
+
+
+def _row(row: GroupRow) -> dict[str, object]:
+    return {
+        "by": row.view,
+        "group": row.name,
+        "requests": row.num_requests,
+        **{f"{name}_seconds": _latency(sketch) for name, sketch in row.latencies.items()},
+        "ttft_parts_mean_seconds": row.ttft_parts,
+        "queue_reasons_mean_seconds": row.queue_reasons,
+    }
+
+
+def _latency(sketch: Sketch) -> dict[str, float | int | None]:
+    """A percentile that the sample cannot carry is null."""
+    tail = sketch.tail()
+    percentiles = {f"p{percent}": value for percent, value in zip(PERCENTS, tail.percentiles, strict=True)}
+    return {"n": tail.num_observations, "mean": sketch.mean, **percentiles, "max": sketch.largest or None}
+
+
+def _story(story: Story) -> dict[str, object]:
+    begin = story.arrival_time
+    return {
+        "object": "request",
+        "id": story.request_id,
+        "complete": story.complete,
+        "prompt_tokens": story.num_prompt_tokens,
+        "max_tokens": story.max_tokens,
+        "output_tokens": story.num_output_tokens,
+        "cached_tokens": story.num_cached_tokens,
+        "tenant": story.tenant,
+        "service_class": story.service_class,
+        "priority": story.priority,
+        "rejected_because": story.rejected_because,
+        "ttft_seconds": None if story.first_token_time is None else story.first_token_time - begin,
+        "e2e_seconds": None if story.finish_time is None else story.finish_time - begin,
+        "finish_reason": story.finish_reason,
+        "preempted_for": story.preempted_for,
+        "seconds_by_kind": story.seconds_by_kind(),
+        "wait_by_reason": story.wait_by_reason(),
+        "phases": [
+            {
+                "kind": phase.kind,
+                "start": phase.start - begin,
+                "seconds": phase.seconds,
+                "between_seconds": phase.between_seconds,
+                "reason": phase.reason,
+                "behind": phase.behind,
+                "first_step": phase.first_step,
+                "last_step": phase.last_step,
+                "steps": phase.num_steps,
+                "tokens": phase.num_tokens,
+                "batch": phase.batch,
+                "with": [[name, steps] for name, steps in phase.sharers.most_common(16)],
+            }
+            for phase in story.phases
+        ],
+    }

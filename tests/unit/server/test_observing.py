@@ -1,0 +1,85 @@
+"""What a running server says of itself, for events that are told by hand."""
+
+import asyncio
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from evenflow.core.errors import EvenflowError
+from evenflow.server.app import answer_error
+from evenflow.server.observing import Observer
+from story import alone, arrived
+
+
+def ask(observer: Observer, path: str) -> httpx.Response:
+    app = Starlette(routes=observer.routes(), exception_handlers={EvenflowError: answer_error})
+
+    async def get() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+            return await client.get(path)
+
+    return asyncio.run(get())
+
+
+@pytest.fixture
+def observer() -> Observer:
+    observer = Observer(now=lambda: 30.0)
+    observer.feed(alone("cmpl-a"))
+    return observer
+
+
+def test_stats_has_every_window_with_parts_that_sum_to_ttft(observer: Observer) -> None:
+    body = ask(observer, "/v1/stats").json()
+    assert list(body["windows"]) == ["1m", "5m", "start"]
+    row = body["windows"]["1m"][0]
+    assert (row["by"], row["requests"]) == ("all", 1)
+    assert row["ttft_seconds"]["n"] == 1
+    assert row["ttft_seconds"]["p99"] is None, "one observation carries no P99"
+    assert sum(row["ttft_parts_mean_seconds"].values()) == row["ttft_seconds"]["mean"] == 3.0
+    assert body["finished"] == {"length": 1}
+    assert body["engine"]["step"] == 3
+
+
+def test_one_window_may_be_asked_for_and_an_unknown_one_is_refused(observer: Observer) -> None:
+    assert list(ask(observer, "/v1/stats?window=5m").json()["windows"]) == ["5m"]
+    refused = ask(observer, "/v1/stats?window=2m")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "window"
+
+
+def test_a_server_without_a_step_has_stats_too() -> None:
+    body = ask(Observer(), "/v1/stats").json()
+    assert body["engine"] is None
+    assert body["windows"]["start"] == []
+
+
+@pytest.mark.parametrize("name", ["a", "cmpl-a"])
+def test_a_request_is_found_by_the_clients_id_and_by_the_engines(observer: Observer, name: str) -> None:
+    body = ask(observer, f"/v1/requests/{name}").json()
+    assert body["id"] == "cmpl-a"
+    assert body["complete"]
+    assert body["ttft_seconds"] == 3.0
+    assert sum(phase["seconds"] for phase in body["phases"]) == body["e2e_seconds"] == 9.0
+
+
+def test_a_request_has_a_page_of_text_and_a_picture(observer: Observer) -> None:
+    assert "finished (length)" in ask(observer, "/v1/requests/a?format=text").text
+    picture = ask(observer, "/v1/requests/a?format=svg")
+    assert picture.headers["content-type"] == "image/svg+xml"
+    assert "default-src 'none'" in picture.headers["content-security-policy"]
+    assert ask(observer, "/v1/requests/a?format=pdf").status_code == 400
+
+
+def test_an_unknown_request_is_404_and_says_where_older_ones_are(observer: Observer) -> None:
+    answer = ask(observer, "/v1/requests/nobody")
+    assert answer.status_code == 404
+    assert "--event-log" in answer.json()["error"]["message"]
+
+
+def test_what_has_left_the_memory_is_forgotten() -> None:
+    observer = Observer(events_kept=2)
+    observer.feed(alone("a"))
+    observer.feed([arrived("b", 20.0), arrived("c", 20.0)])
+    assert ask(observer, "/v1/requests/a").status_code == 404
+    assert ask(observer, "/v1/requests/c").status_code == 200
