@@ -18,6 +18,7 @@ from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
 from evenflow.server.app import create_app
+from evenflow.server.dashboard import Dashboard
 from evenflow.server.observing import Observer
 from evenflow.server.serve import ServeSettings, check_binding, leave_now, run
 
@@ -59,6 +60,7 @@ def serve(
     observer = Observer()
     client.subscribe(metrics.feed)
     client.subscribe(observer.feed)
+    dashboard = Dashboard(observer.events_since, lambda: client.state.value, ())
     with ExitStack() as stack:
         if front.event_log is not None:
             log = EventLogWriter(front.event_log, failed=lambda error: print(f"evenflow: {error}", file=sys.stderr))
@@ -77,7 +79,7 @@ def serve(
             render_metrics=render_metrics,
             observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),
-            extra_routes=observer.routes(),
+            extra_routes=[*observer.routes(), *dashboard.routes()],
         )
 
         def announce(url: str) -> None:

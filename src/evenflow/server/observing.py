@@ -46,6 +46,10 @@ class Observer:
                 self._last_step = event
                 break
 
+    def events_since(self, number: int) -> tuple[Sequence[Event], int]:
+        """Events from this number on, as far as they are kept, and the number that the next one will have."""
+        return self._recent.since(number), self._recent.next_number
+
     def routes(self) -> list[Route]:
         return [
             Route("/v1/stats", self.stats, methods=["GET"]),
