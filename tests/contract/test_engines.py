@@ -551,7 +551,10 @@ def test_an_engine_that_hangs_in_a_step_can_be_stopped(process_kind: Kind) -> No
         with pytest.raises(ProcessLookupError):
             os.kill(world.link.pid, 0)
 
-    process_kind.play(scenario)
+    def impatient(config: EngineConfig) -> Link:
+        return ProcessLink(config, command=PROCESS_COMMAND, exit_timeout_seconds=0.1)
+
+    replace(process_kind, make_link=impatient).play(scenario)
 
 
 def test_an_engine_that_does_not_answer_is_given_up(process_kind: Kind) -> None:

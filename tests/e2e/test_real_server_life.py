@@ -20,8 +20,8 @@ pytestmark = pytest.mark.model
 
 # ---- side by side ------------------------------------------------------------------------------------------------
 
-# Prompts of some 6 to 70 tokens; answers of 6 to 36.
-CROWD = {f"crowd-{i}": ("The history of the " + "old " * (9 * i % 64) + "bridge", 6 + 2 * i) for i in range(16)}
+# Prompts of some 6 to 37 tokens; answers of 6 to 21.
+CROWD = {f"crowd-{i}": ("The history of the " + "old " * (9 * i % 32) + "bridge", 6 + i) for i in range(16)}
 
 
 async def ask(client: openai.AsyncOpenAI, name: str, *, stream: bool, seed: int | None = None) -> str:

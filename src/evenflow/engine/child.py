@@ -22,7 +22,7 @@ from evenflow.engine.transport import Failed, FrameReader, Message, Ready, Start
 
 ENGINE_COMMAND = (sys.executable, "-P", "-m", "evenflow.engine.process")  # -P: not from the working directory
 START_TIMEOUT_SECONDS = 600.0
-_EXIT_SECONDS = 2.0
+EXIT_TIMEOUT_SECONDS = 2.0
 
 
 class _Receiver(asyncio.Protocol):
@@ -61,10 +61,12 @@ class ProcessLink:
         *,
         command: Sequence[str] = ENGINE_COMMAND,
         start_timeout_seconds: float = START_TIMEOUT_SECONDS,
+        exit_timeout_seconds: float = EXIT_TIMEOUT_SECONDS,
     ) -> None:
         self._config = config
         self._command = command
         self._start_timeout_seconds = start_timeout_seconds
+        self._exit_timeout_seconds = exit_timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._burial: asyncio.Task[None] | None = None
@@ -141,7 +143,7 @@ class ProcessLink:
         if self._burial is not None:
             await asyncio.shield(self._burial)
         elif self._process is not None:
-            await asyncio.to_thread(_wait_or_kill, self._process)
+            await asyncio.to_thread(_wait_or_kill, self._process, self._exit_timeout_seconds)
 
     async def _bury(
         self, lost: asyncio.Future[str | None], ready: asyncio.Future[EngineFacts], died: Callable[[str], None]
@@ -149,7 +151,7 @@ class ProcessLink:
         """From the end of the socket to the end of the process; the news is out as soon as a reason is known."""
         assert self._process is not None
         broken = await lost
-        reaped = asyncio.create_task(asyncio.to_thread(_wait_or_kill, self._process))
+        reaped = asyncio.create_task(asyncio.to_thread(_wait_or_kill, self._process, self._exit_timeout_seconds))
         if self._last_words is not None:
             reason = f"the engine failed: {self._last_words.error_class}: {self._last_words.message}"
         else:
@@ -161,9 +163,9 @@ class ProcessLink:
         await reaped
 
 
-def _wait_or_kill(process: subprocess.Popen[bytes]) -> int:
+def _wait_or_kill(process: subprocess.Popen[bytes], timeout_seconds: float) -> int:
     try:
-        return process.wait(_EXIT_SECONDS)
+        return process.wait(timeout_seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -45,7 +46,9 @@ class Tokens:
     v: torch.Tensor
 
 
+@cache
 def random_sequence(shape: Shape, length: int, dtype: torch.dtype, seed: int) -> Tokens:
+    """The same tensors for the same question: to be read only."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(heads: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from evenflow.core.errors import InvalidRequest, ModelError
+from evenflow.models import template_sandbox
 from evenflow.models.chat_template import ChatTemplate
 
 CHATML = (
@@ -136,15 +137,11 @@ HOSTILE = {
     "importing": "{% import 'os' as os %}",
     "huge range": "{% for i in range(10 ** 9) %}{% endfor %}",
     "huge range written out": "{% for i in range(1000000000) %}{% endfor %}",
-    "nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
     "quotes of quotes": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
     "{% set n.x = n.x | tojson %}{% endfor %}",
     "escapes of escapes": "{% set n = namespace(x='\\\\') %}{% for i in range(60) %}"
     "{% set n.x = [n.x] | string %}{% endfor %}",
-    "loops in a filter": "{% for i in range(9999) %}{{ range(9999) | sum }}{% endfor %}",
-    "nested loops over text": "{% set x='x'*9999 %}{% for i in x %}{% for j in x %}{% endfor %}{% endfor %}",
     "endless recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "exponential recursion": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
     "recursive loop": "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "long product": "{{ 'x' * 10 ** 10 }}",
     "long product of a list": "{{ [1] * 1000000000 }}",
@@ -177,6 +174,21 @@ HOSTILE = {
     "endless lipsum": "{{ lipsum(n=100000000) }}",
     "its own budget": "{% set x = context['budget of this rendering'] %}{{ x.steps }}",
 }
+
+ENDLESS = {
+    "nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+    "loops in a filter": "{% for i in range(9999) %}{{ range(9999) | sum }}{% endfor %}",
+    "nested loops over text": "{% set x='x'*9999 %}{% for i in x %}{% for j in x %}{% endfor %}{% endfor %}",
+    "exponential recursion": "{% macro f(n) %}{% if n %}{{ f(n-1) }}{{ f(n-1) }}{% endif %}{% endmacro %}{{ f(60) }}",
+}
+
+
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS.keys())
+def test_only_the_clock_ends_a_template_of_small_steps(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_sandbox, "MAX_SECONDS", 0.1)
+    template = ChatTemplate(text, {}, source="m.gguf")
+    with pytest.raises(InvalidRequest, match=r"takes more than 0\.1 seconds"):
+        template.render([{"role": "user", "content": "x"}], add_generation_prompt=True)
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())

@@ -93,10 +93,10 @@ def test_tokens_are_those_of_the_reference(batch: tuple[list[Request], list[Rows
         for place, token_id in enumerate(output):
             logits, before = steps[place][index], output[:place]
             # A filter's edge may fall on either side of a token whose share differs from it by a rounding.
-            beside = [
+            beside = (
                 distribution(logits, each, before, top_p=sampling.top_p * (1 + d), min_p=sampling.min_p * (1 - d))
                 for d in (0.0, 1e-6, -1e-6)
-            ]
+            )
             assert any(drawn(token_id, sampling, place, p) for p in beside)
 
 
