@@ -25,14 +25,17 @@ def status_of(*arguments: str) -> int | str | None:
 
 
 def assert_refused(capfd: pytest.CaptureFixture[str], *arguments: str, saying: str) -> None:
-    """Status 2, nothing on stdout, and one sentence on stderr; what child processes say counts too."""
+    """Status 2, nothing on stdout, and one sentence on stderr, at most after what is being loaded.
+
+    What child processes say counts too.
+    """
     assert status_of(*arguments) == 2
     said = capfd.readouterr()
     assert said.out == ""
-    lines = said.err.strip().splitlines()
-    assert len(lines) == 1, said.err
-    assert lines[0].startswith("evenflow: ")
-    assert saying in lines[0]
+    *before, last = said.err.strip().splitlines()
+    assert [line.split()[0] for line in before] in ([], ["loading"]), said.err
+    assert last.startswith("evenflow: ")
+    assert saying in last
 
 
 @pytest.fixture
@@ -165,6 +168,28 @@ def test_the_models_that_can_be_pulled(capsys: pytest.CaptureFixture[str], tmp_p
 
 def test_a_model_that_cannot_be_pulled(capfd: pytest.CaptureFixture[str]) -> None:
     assert_refused(capfd, "model", "pull", "gpt-5", saying="smollm2-135m")
+
+
+@pytest.mark.parametrize(
+    ("bench", "flag", "value"),
+    [("quality", "--max-num-seqs", "4"), ("quality", "--prefix-caching", ""), ("profile", "--max-num-seqs", "4")],
+)
+def test_a_setting_that_a_bench_chooses_itself_is_not_ignored(
+    capfd: pytest.CaptureFixture[str], bench: str, flag: str, value: str
+) -> None:
+    assert_refused(capfd, "bench", bench, *filter(None, (flag, value)), saying=f"leave {flag} out")
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("flags", "state"), [((), "off"), (("--prefix-caching",), "on")])
+def test_offline_throughput_is_measured_with_the_prefix_cache_that_was_asked_for(
+    capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], state: str
+) -> None:
+    arguments = ["bench", "offline", "--executor", "shadow", "--limit", "2", "--repeat", "1", "--no-single-stream"]
+    app([*arguments, "--json", *flags], result_action="return_value")
+    result = json.loads(capsys.readouterr().out)
+    assert result["settings"]["prefix_caching"] == state
+    assert len(result["runs"]) == 1
 
 
 def test_the_environment(capsys: pytest.CaptureFixture[str]) -> None:

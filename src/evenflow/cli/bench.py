@@ -1,12 +1,11 @@
 """`evenflow bench`: measurements of evenflow itself. Ratios in one run mean more than any single figure."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from random import Random
-from typing import Annotated
 
 import msgspec
-from cyclopts import App, Parameter
+from cyclopts import App
 from cyclopts.types import NonNegativeInt, PositiveInt
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +14,10 @@ from evenflow.bench import front as front_bench
 from evenflow.bench import offline as offline_bench
 from evenflow.bench import quality as quality_bench
 from evenflow.bench import scheduler as scheduler_bench
-from evenflow.cli.progress import model_on_disk
+from evenflow.cli.options import EngineOptions, Switch
+from evenflow.cli.progress import model_on_disk, saying
+from evenflow.cli.signals import ending_in_order
+from evenflow.core.errors import ConfigError
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
@@ -26,20 +28,20 @@ app = App(name="bench", help="Measure evenflow on this machine.")
 
 @app.command
 def scheduler(
-    *, running: PositiveInt = 64, waiting: NonNegativeInt = 0, steps: PositiveInt = 1000, json: bool = False
+    *, running: PositiveInt = 64, waiting: NonNegativeInt = 0, steps: PositiveInt = 1000, json: Switch = False
 ) -> None:
     """Time one step of the scheduler (schedule and update) in pure Python, without a model.
 
     Parameters
     ----------
     running
-        Requests that decode.
+        How many requests are generating, a token each per step.
     waiting
-        Requests in the queue behind them.
+        How many more are in the queue behind them.
     steps
-        Steps to time.
+        How many steps to time.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
     cost = scheduler_bench.measure(running=running, waiting=waiting, steps=steps)
     _show(asdict(cost), json)
@@ -49,42 +51,37 @@ def scheduler(
 def offline(
     workload: Path | None = None,
     *,
-    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
+    engine: EngineOptions = EngineConfig(),
     repeat: PositiveInt = 3,
     single_stream: bool = True,
     limit: PositiveInt | None = None,
-    json: bool = False,
+    json: Switch = False,
 ) -> None:
-    """Run the offline workloads W1 (all requests at once) and W2 (one stream) and print tokens per second.
+    """Time many requests at once (W1) and one alone (W2), without a server, and print tokens per second.
+
+    Prefix caching is off unless it is asked for: every pass brings the same prompts again.
 
     Parameters
     ----------
     workload
-        JSON file with w1, w2 and w3; the standard one (seed 0) is generated if none is given.
-    engine
-        The engine to measure.
+        JSON file with the requests as w1, w2 and w3; the standard ones are generated if none is given.
     repeat
-        Passes over W1.
+        How many times to run all of W1; the result is the median.
     single_stream
         Measure W2 as well.
     limit
-        Only the first so many requests of W1.
+        Only so many requests of W1, from the first on.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
     path = model_on_disk(engine.model)
     console = Console(stderr=True)
     chosen = read_workload(workload) if workload is not None else _standard_workload(path, console)
     if limit is not None:
         chosen = replace(chosen, w1=chosen.w1[:limit])
-    with console.status("") as status:
-        result = offline_bench.measure(
-            replace(engine, model=str(path)),
-            chosen,
-            repeat=repeat,
-            single_stream=single_stream,
-            progress=status.update,
-        )
+    with saying(console) as progress:
+        config = replace(engine, model=str(path))
+        result = offline_bench.measure(config, chosen, repeat=repeat, single_stream=single_stream, progress=progress)
     if json:
         _print_json(asdict(result))
         return
@@ -110,27 +107,27 @@ def front(
     requests: PositiveInt = 500,
     prompt_tokens: PositiveInt = 128,
     seed: int = 0,
-    json: bool = False,
+    json: Switch = False,
 ) -> None:
-    """Time what the HTTP front adds to the first token: the client's TTFT minus the engine's, on an idle server.
+    """Time what the HTTP server adds to the first token: the wait that a client sees minus the engine's own.
 
     Parameters
     ----------
     model
-        What to serve; as for `evenflow serve`.
+        What to serve; see `evenflow serve --help`.
     requests
-        Requests to send, one at a time. 500 are the fewest that carry a P99.
+        How many requests to send, one at a time. A P99 takes 500 at least.
     prompt_tokens
-        Tokens of each prompt.
+        Length of each prompt.
     seed
-        Seed of the prompts' content.
+        Seed of the prompts' content, which is random tokens.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
     path = model_on_disk(model)
     rng, source = Random(seed), RandomTokens(load_tokenizer(path))
     prompts = [source.prompt(rng, prompt_tokens) for _ in range(requests + front_bench.WARM_UP_REQUESTS)]
-    with Console(stderr=True).status("serving one request at a time"):
+    with ending_in_order(), saying(Console(stderr=True), f"serving {len(prompts)} requests, one at a time"):
         cost = front_bench.measure(path, prompts)
     _show(asdict(cost), json)
 
@@ -138,33 +135,32 @@ def front(
 @app.command
 def quality(
     *,
-    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
+    engine: EngineOptions = EngineConfig(),
     tokens: PositiveInt = 20_000,
-    compare: bool = False,
-    json: bool = False,
+    compare: Switch = False,
+    json: Switch = False,
 ) -> None:
-    """Measure perplexity on English text through the engine's own path: what a number format costs in quality.
+    """Measure perplexity on English text, by the same code that serves: what a number format costs in quality.
 
     Parameters
     ----------
-    engine
-        The engine to measure.
     tokens
-        Tokens of the text, rounded up to whole windows of 1,024; it has about 23,000.
+        How much of the text, rounded up to whole windows of 1,024 tokens; all of it is about 23,000.
     compare
-        Measure fp32, bf16 and int8 in one run, whatever the engine's dtype and quantize are.
+        Measure fp32, bf16 and int8 one after the other, whatever --dtype and --quantize say.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
+    _refuse(engine, "max_model_len", "max_num_seqs", "kv_memory", "prefix_caching")
     path = model_on_disk(engine.model)
     prompts = quality_bench.windows(load_tokenizer(path).encode(quality_bench.text()), num_tokens=tokens)
     config = replace(engine, model=str(path))
     asked = {name: quality_bench.in_format(config, name) for name in quality_bench.FORMATS} if compare else {"": config}
     measured: dict[str, quality_bench.Perplexity] = {}
-    with Console(stderr=True).status("") as status:
+    with saying(Console(stderr=True)) as progress:
         for name, each in asked.items():
-            status.update(f"measuring {name}".strip())
-            measured[name] = quality_bench.measure(each, prompts, progress=status.update)
+            progress(f"measuring {name}".strip())
+            measured[name] = quality_bench.measure(each, prompts, progress=progress)
     if json:
         everything = {"text": quality_bench.TEXT_NAME, "perplexities": list(measured.values())}
         _print_json(everything)
@@ -188,36 +184,35 @@ def quality(
 @app.command
 def profile(
     *,
-    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
+    engine: EngineOptions = EngineConfig(),
     running: PositiveInt = 64,
     prefill: NonNegativeInt = 0,
     context: PositiveInt = 256,
     steps: PositiveInt = 50,
-    json: bool = False,
+    json: Switch = False,
 ) -> None:
-    """Show where a step's time goes: schedule, inputs, each kind of kernel, head, sampling, update, delivery.
+    """Show where the time of an iteration goes: scheduling, inputs, each kind of kernel, sampling, delivery.
 
     Parameters
     ----------
-    engine
-        The engine to measure.
     running
-        Requests that decode.
+        How many requests are generating, a token each per iteration.
     prefill
-        Prompt tokens that are computed beside them in every step.
+        How many tokens of another prompt every iteration computes beside them.
     context
-        Prompt tokens of each request that decodes.
+        Length of the prompts of those that are generating.
     steps
-        Steps to measure.
+        How many iterations to measure.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
     from evenflow.bench import profile as profile_bench  # imports torch, which the other benches need not wait for
 
+    _refuse(engine, "max_num_seqs", "prefix_caching")
     scene = profile_bench.Scene(running=running, prefill=prefill, context=context, steps=steps)
     config = replace(engine, model=str(model_on_disk(engine.model)))
-    with Console(stderr=True).status("") as status:
-        result = profile_bench.measure(config, scene, progress=status.update)
+    with saying(Console(stderr=True)) as progress:
+        result = profile_bench.measure(config, scene, progress=progress)
     if json:
         _print_json(asdict(result))
         return
@@ -230,8 +225,16 @@ def profile(
 
 
 def _standard_workload(path: Path, console: Console) -> PeerWorkload:
-    with console.status("generating the workload"):
+    with saying(console, "generating the workload"):
         return generate(load_tokenizer(path))
+
+
+def _refuse(config: EngineConfig, *names: str) -> None:
+    """What a bench chooses itself is not silently ignored."""
+    for name in names:
+        (default,) = (field.default for field in fields(config) if field.name == name)
+        if getattr(config, name) != default:
+            raise ConfigError(f"{name} is what this bench chooses itself; leave --{name.replace('_', '-')} out")
 
 
 def _print_json(result: object) -> None:

@@ -11,13 +11,19 @@ from evenflow.core.errors import EvenflowError
 
 app = App(
     name="evenflow",
-    help="LLM inference server with continuous batching that you can see, explain, replay, simulate and tune.",
+    help="LLM inference server with continuous batching: each iteration decides anew which requests get tokens."
+    "\n\nNew here? `evenflow demo` shows it at work, and fetches the small model that it needs by itself.",
+    help_format="plaintext",
     version_flags=["--version"],
 )
 # By name: a command's modules are imported when it is called, so that `serve` does not wait for what `bench` needs.
 for _name, _where, _help in (
     ("serve", "evenflow.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."),
-    ("demo", "evenflow.cli.demo:demo", "Replay the head of a real trace against a real model, and watch."),
+    (
+        "demo",
+        "evenflow.cli.demo:demo",
+        "Serve a model, send it requests with the lengths and times of real traffic, and watch them share iterations.",
+    ),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
     ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),
     ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),

@@ -16,14 +16,14 @@ CacheDir = Annotated[Path | None, Parameter(show_default=False)]
 
 @app.command
 def pull(name: str, /, *, cache_dir: CacheDir = None) -> None:
-    """Fetch a model into the cache folder, once, and check it.
+    """Fetch a model into the cache folder, check it, and print where it is. One that is there already is not fetched.
 
     Parameters
     ----------
     name
         One of the names that `evenflow model list` shows.
     cache_dir
-        Where to keep it; $EVENFLOW_CACHE, or evenflow in the user's cache folder, if not given.
+        Where to keep it; $EVENFLOW_CACHE if not given, else $XDG_CACHE_HOME/evenflow, else ~/.cache/evenflow.
     """
     if name not in PULLABLE:
         raise ModelError(f"{name!r} is not a model that evenflow can pull; it knows {', '.join(PULLABLE)}")

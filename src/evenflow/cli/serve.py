@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
+from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk
 from evenflow.engine.api import EngineState
 from evenflow.engine.child import ProcessLink
@@ -28,25 +29,25 @@ class FrontOptions:
     """Where the server listens and who may use it."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Other machines can reach anything but loopback, so that needs an API key."""
+    """Address to listen on. Any but the loopback address can be reached by other machines, and needs an API key."""
     port: int = 8000
-    """Port to listen on; 0 takes any free one and says which."""
+    """Port to listen on; 0 takes a free one and says which."""
     served_model_name: str | None = None
-    """The model name that clients use; the --model value if not given."""
+    """The model's name for clients; what --model says if not given."""
     api_key: Annotated[str | None, Parameter(env_var="EVENFLOW_API_KEY", show_default=False)] = None
-    """Key that clients must send as a bearer token. Better in the environment, where other users cannot read it."""
-    allow_unauthenticated: bool = False
-    """Serve other machines without a key."""
+    """Key that clients must send as a bearer token. Set it in the environment: other users can read command lines."""
+    allow_unauthenticated: Switch = False
+    """Let other machines in without a key."""
     shutdown_timeout: float = 30.0
-    """Seconds that running requests may take to finish after SIGTERM."""
+    """Seconds that requests under way may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
     event_log: Path | None = None
-    """Write every scheduling event to this file, as JSON lines."""
+    """File for every scheduling event, as JSON lines; one that exists is replaced."""
 
 
 def serve(
     *,
-    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
-    front: Annotated[FrontOptions, Parameter(name="*")] = FrontOptions(),
+    engine: EngineOptions = EngineConfig(),
+    front: Annotated[FrontOptions, Parameter(name="*", group=Group("Server", sort_key=3))] = FrontOptions(),
 ) -> None:
     """Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."""
     check_binding(front.host, front.api_key, front.allow_unauthenticated)
@@ -55,6 +56,7 @@ def serve(
     name = front.served_model_name or engine.model
     load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
+    print(f"loading {path}", file=sys.stderr, flush=True)
     client = EngineClient(ProcessLink(replace(engine, model=str(path))), tokenizer)
     metrics = Metrics(model_name=name)
     observer = Observer()

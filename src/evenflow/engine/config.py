@@ -37,34 +37,33 @@ class EngineConfig:
     """Settings of one engine; each is a command-line flag of the same name."""
 
     model: str = "smollm2-135m"
-    """A name `evenflow model list` knows, a Hugging Face folder, a .gguf file, or a hub name."""
+    """A name from `evenflow model list`, a folder in Hugging Face layout, a .gguf file, or a hub name (owner/model)."""
     dtype: Dtype = Dtype.AUTO
     """Number format of weights and KV cache; auto takes bf16 where the processor computes in it, else fp32."""
     quantize: Quantize = Quantize.NONE
-    """int8 makes weights and activations int8 (W8A8) when the model is loaded, from any source format."""
+    """int8 turns weights and activations into int8 (W8A8) while the model is loaded, whatever format its file has."""
     max_model_len: int | None = None
-    """Most tokens of one request, prompt and output together; the model's own limit if not given."""
+    """Most tokens of one request, prompt and output together; as many as the model allows if not given."""
     max_num_seqs: int = 128
-    """Most requests that run at once."""
+    """Most requests that run at once; the others wait in the queue."""
     max_num_batched_tokens: int = 512
-    """Token budget of one step."""
+    """Most tokens that one iteration computes. Less makes streams steadier beside long prompts, more prompts faster."""
     block_size: int = 32
-    """Tokens in one KV block; a power of two. The native kernels want 16 or more, and like 32."""
+    """Tokens in one block of the KV cache; a power of two. The native kernels want 16 or more, and like 32."""
     kv_memory: str | None = None
-    """Memory for the KV cache, such as 2GiB; if not given, a quarter of what is free once the weights are loaded, and
-    no more than max_num_seqs requests of max_model_len tokens can fill."""
-    prefix_caching: bool = True
-    """Share the KV blocks of equal prompt beginnings."""
+    """Memory for the KV cache, such as 2GiB; if not given, what could be filled, up to a quarter of the free memory."""
+    prefix_caching: bool | None = None
+    """Keep the KV blocks of prompts and share them with prompts that begin alike; on if not given."""
     order: OrderKind = OrderKind.FCFS
-    """Who comes first: fcfs (arrival) or priority (the request's own, smaller first)."""
+    """Whose turn it is: fcfs is by arrival, priority by the `priority` field of the requests (smaller first)."""
     watermark: float = 0.01
-    """Share of the KV blocks that stay free when a request is admitted."""
+    """Share of the KV blocks that must stay free when a request is admitted, so that those that run can grow."""
     seed: int | None = None
-    """Seed for requests that bring none; random if not given."""
+    """Seed for the sampling of requests that bring none; random if not given."""
     threads: int | None = None
-    """Threads for the model's arithmetic; $OMP_NUM_THREADS, or every core, if not given."""
+    """Threads that compute the model; $OMP_NUM_THREADS, or every core, if not given."""
     executor: ExecutorKind = ExecutorKind.TORCH
-    """torch runs the model; shadow runs a checkable memory and no model."""
+    """torch runs the model. shadow runs none, and gives tokens that only a correct memory can give: for tests."""
     paranoid: bool = False
     """Check every invariant after every step; slow, for hunting bugs."""
 
@@ -155,7 +154,7 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
         kv_bytes=num_blocks * capabilities.bytes_per_block,
         watermark_blocks=int(config.watermark * num_blocks),
         vocab_size=capabilities.vocab_size,
-        prefix_caching=config.prefix_caching,
+        prefix_caching=config.prefix_caching is not False,
         order=config.order,
     )
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
@@ -43,7 +43,7 @@ class EventLogWriter:
         *,
         settings: Iterable[tuple[str, str]] = (),
         flush_bytes: int = 1 << 16,
-        flush_seconds: float = 1.0,
+        flush_seconds: float = 0.2,
         failed: Callable[[LogError], None] | None = None,
     ) -> None:
         self._path = path
@@ -120,7 +120,10 @@ class Lines(Protocol):
 
 
 class EventLogReader:
-    """The header, and then every event, of a stream of lines. `name` is how errors call it. Iterate once."""
+    """The header, and then every event, of a stream of lines. `name` is how errors call it.
+
+    Iterating goes on where it ended before: worth it only if lines were added meanwhile.
+    """
 
     def __init__(self, file: Lines, name: str) -> None:
         self._file = file
@@ -157,11 +160,12 @@ class EventLogReader:
             raise self._error(line, error) from error
 
     def _read_line(self) -> bytes:
-        self._line_number += 1
         try:
             line = self._file.readline(MAX_LINE_BYTES)
         except (OSError, EOFError, zlib.error) as error:
-            raise LogError(f"{self._name} line {self._line_number}: cannot be read ({error})") from error
+            raise LogError(f"{self._name} line {self._line_number + 1}: cannot be read ({error})") from error
+        if line:
+            self._line_number += 1
         if len(line) == MAX_LINE_BYTES:
             raise LogError(f"{self._name} line {self._line_number} is longer than {MAX_LINE_BYTES} bytes")
         return line
@@ -192,6 +196,21 @@ def read_log(path: Path) -> Iterator[EventLogReader]:
         raise LogError(f"cannot read the event log {path}: {error.strerror}") from error
     with file:
         yield EventLogReader(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, str(path))
+
+
+class GrowingLines:
+    """The lines of a file that another process still writes: whole ones only, and b"" where there is none yet."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._begun = b""
+
+    def readline(self, limit: int, /) -> bytes:
+        self._begun += self._file.readline(limit - len(self._begun))
+        if not self._begun.endswith(b"\n") and len(self._begun) < limit:
+            return b""
+        line, self._begun = self._begun, b""
+        return line
 
 
 class RecentEvents:

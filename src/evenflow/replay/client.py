@@ -43,7 +43,12 @@ class ObservedRequest:
 
     @property
     def e2e(self) -> float | None:
-        return self.finished - self.intended if self.finished is not None and self.error is None else None
+        return self.finished - self.intended if self.finished is not None and self.complete else None
+
+    @property
+    def complete(self) -> bool:
+        """It was answered to the end. `finished` without this and without an error was cut off by its own client."""
+        return self.error is None and self.finish_reason is not None
 
     @property
     def gaps(self) -> list[float]:
@@ -59,7 +64,10 @@ async def run_load(
     on_start: Callable[[Sequence[ObservedRequest]], None] = lambda observed: None,
     api_key: str | None = None,
 ) -> list[ObservedRequest]:
-    """Send every request at its time and stream its answer; returns when all have ended, well or not."""
+    """Send every request at its time and stream its answer; returns when all have ended, well or not.
+
+    `on_start` is given the requests that will be filled in: what is left of them if the run is cancelled.
+    """
     headers = {"authorization": f"Bearer {api_key}"} if api_key is not None else {}
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
     async with httpx.AsyncClient(base_url=base_url, headers=headers, timeout=None, limits=limits) as http:
@@ -94,12 +102,12 @@ async def _send(http: httpx.AsyncClient, model: str, request: ObservedRequest) -
             async for line in response.aiter_lines():
                 if line.startswith("data: ") and line != "data: [DONE]":
                     _observe(request, json.loads(line[6:]), time.monotonic())
+        if request.error is None and request.finish_reason is None:
+            request.error = "the stream ended without a finish_reason"
     except (httpx.HTTPError, ValueError) as error:
         request.error = f"{type(error).__name__}: {error}"
     finally:
         request.finished = time.monotonic()
-    if request.error is None and request.finish_reason is None:
-        request.error = "the stream ended without a finish_reason"
 
 
 def _observe(request: ObservedRequest, chunk: dict[str, object], now: float) -> None:

@@ -20,11 +20,16 @@ _LINES_KEPT = 100
 
 
 class ServerProcess:
-    """`evenflow serve` with these arguments. A thread reads what it says, so that a full pipe never holds it up."""
+    """`evenflow serve` with these arguments. A thread reads what it says, so that a full pipe never holds it up.
+
+    It is in a process group of its own: an interrupt at the terminal reaches its starter only, who ends it in order.
+    """
 
     def __init__(self, arguments: Sequence[str]) -> None:
         command = [sys.executable, "-m", "evenflow", "serve", *arguments]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, process_group=0
+        )
         self._said: deque[str] = deque(maxlen=_LINES_KEPT)
         self._urls: SimpleQueue[str | None] = SimpleQueue()
         self._listener = threading.Thread(target=self._listen, name="server-stderr", daemon=True)

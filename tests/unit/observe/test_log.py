@@ -9,7 +9,7 @@ import pytest
 from evenflow.core.events import ConfigChanged, Event, Finished, Preempted, Rejected, Scheduled, StepRecord
 from evenflow.core.plan import Door, LeftOut, WaitReason
 from evenflow.core.request import RequestId
-from evenflow.observe.log import EventLogWriter, LogError, RecentEvents, read_log
+from evenflow.observe.log import EventLogReader, EventLogWriter, GrowingLines, LogError, RecentEvents, read_log
 from recording import busy_runs, flat
 from story import alone, arrived, step
 
@@ -89,6 +89,28 @@ def test_lines_reach_the_disk_by_time_by_size_and_when_the_engine_falls_idle(tmp
         assert lines_of(path) == 26
         log.write([step(6, 12.25, 12.5, emitted="a", running=0)])
         assert lines_of(path) == 28
+
+
+def test_a_log_is_read_while_it_is_written_line_by_whole_line(tmp_path: Path) -> None:
+    events: list[Event] = list(alone())
+    lines = write(tmp_path / "whole.jsonl", events)
+    growing = tmp_path / "growing.jsonl"
+    seen: list[Event] = []
+    with growing.open("ab", buffering=0) as writer, growing.open("rb") as file:
+        writer.write(lines[0].encode() + b"\n")
+        reader = EventLogReader(GrowingLines(file), "growing.jsonl")
+        for number, line in enumerate(lines[1:]):
+            middle = len(line) // 2
+            writer.write(line[:middle].encode())
+            seen += reader
+            assert len(seen) == number
+            writer.write(line[middle:].encode() + b"\n")
+            seen += reader
+            assert len(seen) == number + 1
+        writer.write(b'{"type":"Log"}\n')
+        with pytest.raises(LogError, match=f"line {len(lines) + 1}: "):
+            list(reader)
+    assert seen == events
 
 
 def test_what_happens_outside_a_step_reaches_the_disk_at_once(tmp_path: Path) -> None:
