@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL ?= smollm2-135m
+PROCESSES ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -34,7 +35,7 @@ serve: $(VENV)/.run  ## Serve the demo model on http://127.0.0.1:8000
 	$(BIN)/evenflow serve --model $(MODEL)
 
 test: $(VENV)/.dev  ## The fast tests (under 3 minutes)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile
 
 test-slow: $(VENV)/.dev  ## The slow tests: seeded bugs, the long property runs
 	$(BIN)/python -m pytest -q -m slow

@@ -16,6 +16,7 @@ from tokenizers.models import WordLevel
 from evenflow.bench.front import WARM_UP_REQUESTS, front_cost, measure
 from evenflow.cli.main import app, main
 from evenflow.models.source import resolve_model
+from evenflow.workload.peer_format import PeerRequest, PeerWorkload, write_workload
 
 
 def status_of(*arguments: str) -> int | str | None:
@@ -183,10 +184,12 @@ def test_a_setting_that_a_bench_chooses_itself_is_not_ignored(
 @pytest.mark.model
 @pytest.mark.parametrize(("flags", "state"), [((), "off"), (("--prefix-caching",), "on")])
 def test_offline_throughput_is_measured_with_the_prefix_cache_that_was_asked_for(
-    capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], state: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flags: tuple[str, ...], state: str
 ) -> None:
-    arguments = ["bench", "offline", "--executor", "shadow", "--limit", "2", "--repeat", "1", "--no-single-stream"]
-    app([*arguments, "--json", *flags], result_action="return_value")
+    requests = (PeerRequest(0, "", (1, 2, 3), 4), PeerRequest(1, "", (4, 5), 3))
+    write_workload(PeerWorkload(0, requests, requests, requests, (0.0, 0.0)), tmp_path / "workload.json")
+    arguments = ["bench", "offline", str(tmp_path / "workload.json"), "--executor", "shadow", "--repeat", "1"]
+    app([*arguments, "--no-single-stream", "--json", *flags], result_action="return_value")
     result = json.loads(capsys.readouterr().out)
     assert result["settings"]["prefix_caching"] == state
     assert len(result["runs"]) == 1

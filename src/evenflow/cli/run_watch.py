@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Self
 
-from evenflow.core.events import Event, Finished, Preempted, Scheduled, StepRecord
+from evenflow.core.events import Arrived, Event, Finished, Preempted, Scheduled, StepRecord
 from evenflow.core.request import RequestId
 from evenflow.observe.log import EventLogReader, GrowingLines
 from evenflow.replay.client import ObservedRequest
@@ -47,11 +47,18 @@ class Iteration:
 
 
 @dataclass(slots=True)
-class _Seat:
-    """`has_prompt` is true once everything up to the newest token is computed."""
+class _Tokens:
+    """What the engine has of a request. `num_computed` is None while it has no seat."""
 
-    num_computed: int
-    has_prompt: bool = False
+    num_prompt: int
+    num_output: int = 0
+    num_computed: int | None = None
+
+    @property
+    def decodes(self) -> bool:
+        """Only its newest token is to be computed, and that is none of the prompt."""
+        computed = self.num_computed
+        return computed is not None and self.num_prompt <= computed == self.num_prompt + self.num_output - 1
 
 
 class StepFold:
@@ -63,16 +70,20 @@ class StepFold:
         self.num_shared = 0
         self.num_mixed = 0
         self.num_preemptions = 0
-        self._seats: dict[RequestId, _Seat] = {}
-        self._leaving: list[RequestId] = []  # the record of their last step is still to come
+        self._requests: dict[RequestId, _Tokens] = {}
+        self._entered: set[RequestId] = set()  # in the step whose record comes next
+        self._leaving: list[RequestId] = []  # likewise
 
     def feed(self, event: Event) -> None:
         match event:
+            case Arrived():
+                self._requests[event.request_id] = _Tokens(event.num_prompt_tokens)
             case Scheduled():
-                self._seats[event.request_id] = _Seat(event.cached_tokens)
+                self._requests[event.request_id].num_computed = event.cached_tokens
+                self._entered.add(event.request_id)
             case Preempted():
                 self.num_preemptions += 1
-                self._seats.pop(event.request_id, None)
+                self._requests[event.request_id].num_computed = None
             case Finished():
                 self._leaving.append(event.request_id)
             case StepRecord():
@@ -82,14 +93,15 @@ class StepFold:
 
     def _take_step(self, step: StepRecord) -> None:
         num_prefill = 0
-        emitted = set(step.emitted)
         for request_id, num_tokens in step.scheduled:
-            seat = self._seats[request_id]
-            num_prefill += not seat.has_prompt
-            seat.num_computed += num_tokens
-            seat.has_prompt = seat.has_prompt or request_id in emitted
+            tokens = self._requests[request_id]
+            num_prefill += request_id in self._entered or not tokens.decodes
+            tokens.num_computed = (tokens.num_computed or 0) + num_tokens
+        for request_id in step.emitted:
+            self._requests[request_id].num_output += 1
+        self._entered.clear()
         while self._leaving:
-            self._seats.pop(self._leaving.pop(), None)
+            self._requests.pop(self._leaving.pop(), None)
         iteration = Iteration(num_prefill, step.num_scheduled - num_prefill, step.prefill_tokens + step.decode_tokens)
         self.latest.append(iteration)
         self.tokens.append(iteration.num_tokens)
@@ -97,9 +109,9 @@ class StepFold:
         self.num_mixed += step.prefill_tokens > 0 and step.decode_tokens > 0
 
     def num_prompt_computed(self, request_id: RequestId) -> int | None:
-        """Tokens that are computed of a prompt under way; None if it has no seat, or its prompt is done."""
-        seat = self._seats.get(request_id)
-        return seat.num_computed if seat is not None and not seat.has_prompt else None
+        """Tokens that are computed of a request that is being prefilled, perhaps again; None if it is not."""
+        tokens = self._requests.get(request_id)
+        return tokens.num_computed if tokens is not None and not tokens.decodes else None
 
 
 class RunWatch:

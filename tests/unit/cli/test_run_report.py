@@ -9,7 +9,7 @@ from rich.console import Console
 from evenflow.cli.run_report import report
 from evenflow.cli.run_watch import RunWatch
 from evenflow.replay.client import ObservedRequest
-from story import scheduled, step
+from story import arrived, scheduled, step
 from unit.cli.crowd import cut, done, failed, planned
 
 NO_LOG = Path("/nonexistent/events.jsonl")
@@ -45,8 +45,9 @@ def test_a_run_in_which_nothing_finished_has_no_latencies() -> None:
 
 def test_the_iterations_are_summed_up() -> None:
     watch = RunWatch([done(0)], NO_LOG)
-    for event in (scheduled("a", 1, 0.0), step(1, 0.0, 1.0, emitted="a"), scheduled("b", 2, 1.0)):
+    for event in (arrived("a", 0.0), arrived("b", 0.0), scheduled("a", 1, 0.0), step(1, 0.0, 1.0, emitted="a")):
         watch.steps.feed(event)
+    watch.steps.feed(scheduled("b", 2, 1.0))
     for number in range(2, 12):
         watch.steps.feed(step(number, 0.0, 1.0, emitted="ab"))
     assert printed(watch)[-2:] == [

@@ -15,9 +15,9 @@ NAME = RequestId("cmpl-demo-00")
 
 
 def fed(number: int, *, emitted: bool) -> StepRecord:
-    """A step that gave the request one token's computation."""
+    """A step that computed four tokens of the request."""
     record = step(number, float(number), number + 1.0, emitted="a")
-    return replace(record, scheduled=((NAME, 1),), emitted=(NAME,) if emitted else ())
+    return replace(record, scheduled=((NAME, 4),), emitted=(NAME,) if emitted else ())
 
 
 def test_each_iteration_has_the_requests_that_the_engine_says_it_ran() -> None:
@@ -66,13 +66,13 @@ def test_a_prompt_grows_by_its_chunks_until_its_first_token(tmp_path: Path) -> N
         assert watch.prompt_computed(request) is None  # there is no log yet
         with EventLogWriter(path) as log:
             watch.look()
-            log.write([arrived(NAME, 0.0), scheduled(NAME, 1, 0.0, cached=4)])
+            log.write([arrived(NAME, 0.0, prompt=12), scheduled(NAME, 1, 0.0, cached=4)])
             watch.look()
             assert watch.prompt_computed(request) == 4
             log.write([fed(1, emitted=False)])
             log.flush()
             watch.look()
-            assert watch.prompt_computed(request) == 5
+            assert watch.prompt_computed(request) == 8
             log.write([fed(2, emitted=True)])
             log.flush()
             watch.look()
