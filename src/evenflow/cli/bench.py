@@ -7,13 +7,14 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import App, Parameter
-from cyclopts.types import NonNegativeInt, PositiveInt
+from cyclopts.types import NonNegativeInt, PositiveFloat, PositiveInt
 from rich.console import Console
 from rich.table import Table
 
 from evenflow.bench import front as front_bench
 from evenflow.bench import offline as offline_bench
 from evenflow.bench import quality as quality_bench
+from evenflow.bench import replay as replay_bench
 from evenflow.bench import scheduler as scheduler_bench
 from evenflow.cli.progress import model_on_disk
 from evenflow.engine.config import EngineConfig
@@ -132,6 +133,32 @@ def front(
     prompts = [source.prompt(rng, prompt_tokens) for _ in range(requests + front_bench.WARM_UP_REQUESTS)]
     with Console(stderr=True).status("serving one request at a time"):
         cost = front_bench.measure(path, prompts)
+    _show(asdict(cost), json)
+
+
+@app.command
+def replay(
+    *,
+    rate: PositiveFloat = 500.0,
+    seconds: PositiveFloat = 10.0,
+    users: PositiveInt = 32,
+    json: bool = False,
+) -> None:
+    """Time the load generator on one core against a server that computes nothing: dispatch lag, requests per second.
+
+    Parameters
+    ----------
+    rate
+        Requests per second of the open loop.
+    seconds
+        How long it lasts.
+    users
+        Users of the closed loop, in which every request follows an answer at once.
+    json
+        Print JSON instead of a table.
+    """
+    with Console(stderr=True).status("sending to a server that computes nothing"):
+        cost = replay_bench.measure(rate=rate, seconds=seconds, users=users)
     _show(asdict(cost), json)
 
 

@@ -18,6 +18,12 @@ app = App(
 for _name, _where, _help in (
     ("serve", "evenflow.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."),
     ("demo", "evenflow.cli.demo:demo", "Replay the head of a real trace against a real model, and watch."),
+    (
+        "replay",
+        "evenflow.cli.replay:replay",
+        "Replay a trace of real traffic against any OpenAI-compatible server and measure it.",
+    ),
+    ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
     ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),
     ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),
