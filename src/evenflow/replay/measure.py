@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evenflow.observe.length_groups import LengthGroups
 from evenflow.observe.tails import Tail, tail_of
 from evenflow.replay.record import Record
 from evenflow.replay.slo import Objectives
 
-INPUT_EDGES = (128, 512, 2048, 8192)
-OUTPUT_EDGES = (32, 128, 512)
+GROUPS = LengthGroups()
 # Runs shorter than this are measured whole, unless asked otherwise.
 _SHORT_SECONDS = 20.0
 _WARM_UP_SHARE = 0.1
@@ -197,6 +197,11 @@ def _cached_share(records: Sequence[Record]) -> float | None:
     return sum(cached for cached, _ in said) / sum(num for _, num in said) if said else None
 
 
+def length_group(record: Record) -> str:
+    """By what was asked for, so that the same request is in the same group whatever the server did."""
+    return GROUPS.name_of(record.num_prompt_tokens, record.max_tokens)
+
+
 def _groups(records: Sequence[Record]) -> Iterable[Group]:
     """By length always; by class and by tenant where there are any."""
     by: dict[tuple[str, str], list[Record]] = defaultdict(list)
@@ -206,25 +211,8 @@ def _groups(records: Sequence[Record]) -> Iterable[Group]:
             by["class", record.service_class].append(record)
         if record.tenant is not None:
             by["tenant", record.tenant].append(record)
-    order = {name: index for index, name in enumerate(LENGTH_GROUPS)}
+    order = {name: index for index, name in enumerate(GROUPS.names)}
     for (kind, name), members in sorted(by.items(), key=lambda item: (item[0][0], order.get(item[0][1], 0), item[0])):
         good = [record for record in members if record.ok]
         rows = tuple(metric_row(metric, good) for metric in HEADLINE)
         yield Group(kind, name, len(members), sum(not record.ok for record in members), rows)
-
-
-def _span_names(edges: Sequence[int]) -> list[str]:
-    lows = [1, *(edge + 1 for edge in edges)]
-    return [f"{low}-{high}" for low, high in zip(lows, edges, strict=False)] + [f">{edges[-1]}"]
-
-
-INPUT_SPANS = _span_names(INPUT_EDGES)
-OUTPUT_SPANS = _span_names(OUTPUT_EDGES)
-LENGTH_GROUPS = [f"{prompt} in, {output} out" for prompt in INPUT_SPANS for output in OUTPUT_SPANS]
-
-
-def length_group(record: Record) -> str:
-    """By what was asked for, so that the same request is in the same group whatever the server did."""
-    prompt = sum(record.num_prompt_tokens > edge for edge in INPUT_EDGES)
-    output = sum(record.max_tokens > edge for edge in OUTPUT_EDGES)
-    return LENGTH_GROUPS[prompt * len(OUTPUT_SPANS) + output]

@@ -1,8 +1,8 @@
 """Being woken on time, beside a server that uses every core.
 
-By default Linux may wake a sleeper 50 us late to save power, and lets whoever runs finish its slice of some milliseconds
-first. A thread may ask for exact timers, and for short slices of its own: it then gets no more of the processor, but
-gets it when it is due. Neither needs a privilege. Elsewhere, and on older kernels, nothing is asked.
+By default Linux may wake a sleeper 50 us late to save power, and lets whoever runs finish its slice of some
+milliseconds first. A thread may ask for exact timers, and for short slices of its own: it then gets no more of the
+processor, but gets it when it is due. Neither needs a privilege. Elsewhere, and on older kernels, nothing is asked.
 """
 
 import ctypes

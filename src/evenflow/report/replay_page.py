@@ -8,13 +8,12 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from evenflow.observe.length_groups import span_names
 from evenflow.observe.summary import format_seconds
 from evenflow.replay.assess import Assessed
 from evenflow.replay.measure import (
+    GROUPS,
     HEADLINE,
-    INPUT_SPANS,
-    LENGTH_GROUPS,
-    OUTPUT_SPANS,
     Group,
     Measured,
     Metric,
@@ -110,21 +109,22 @@ def group_table(groups: Sequence[Group]) -> Table:
 
 
 def _heat(groups: Sequence[Group]) -> dict[str, object]:
+    inputs, outputs = span_names(GROUPS.input_edges), span_names(GROUPS.output_edges)
     cells = []
     for group in groups:
         if group.kind == "lengths":
-            place = LENGTH_GROUPS.index(group.name)
+            place = GROUPS.names.index(group.name)
             percents = ("P50", "P95", "P99")
             metrics = {row.name: dict(zip(percents, row.tail.percentiles, strict=True)) for row in group.rows}
             cells.append(
                 {
-                    "input": INPUT_SPANS[place // len(OUTPUT_SPANS)],
-                    "output": OUTPUT_SPANS[place % len(OUTPUT_SPANS)],
+                    "input": inputs[place // len(outputs)],
+                    "output": outputs[place % len(outputs)],
                     "n": group.num_requests,
                     "metrics": metrics,
                 }
             )
-    return {"inputs": INPUT_SPANS, "outputs": OUTPUT_SPANS, "cells": cells}
+    return {"inputs": inputs, "outputs": outputs, "cells": cells}
 
 
 def _failures(measured: Measured) -> Table:
