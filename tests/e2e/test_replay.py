@@ -66,12 +66,11 @@ def replay(url: str, out: Path, *more: str, trace: Path = AZURE) -> int | str | 
 
 def test_a_trace_is_replayed_measured_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with noop_server(lambda asked: Answer(gap_seconds=0.0005)) as (server, url):
-        for name in ("a", "b"):
-            status = replay(url, tmp_path / name, *FAST, "--slo", "ttft=10s")
-            result = read_result(tmp_path / f"{name}.json")
-            # A busy machine may send late; the verdict says so then, and the status is 1.
-            assert status in (0, 1)
-            assert all(record.ok for record in result.records)
+        # A busy machine may send late; the verdict says so then, and the status is 1.
+        statuses = {replay(url, tmp_path / name, *FAST, "--slo", "ttft=10s") for name in ("a", "b")}
+    assert statuses <= {0, 1}
+    result = read_result(tmp_path / "a.json")
+    assert all(record.ok for record in result.records)
     said = capsys.readouterr()
     assert "azure, 60 rows = 60 kept, times as date and time" in said.err
     assert "60 of 60 requests went well" in said.out

@@ -23,7 +23,8 @@ def row(records: Sequence[Record], name: str, warm_up: float | None = 0.0):  # t
 
 def test_each_latency_is_what_its_name_says() -> None:
     one = record(0, 2.0, ttft=0.5, gaps=(0.1, 0.3), intended=1.75, allowed=1.9)
-    assert (one.ttft, one.ttft_from_send) == (pytest.approx(0.75), pytest.approx(0.5))
+    assert one.ttft == pytest.approx(0.75)
+    assert one.ttft_from_send == pytest.approx(0.5)
     assert one.tpot == pytest.approx(0.2)
     assert one.e2e == pytest.approx(1.15)
     assert one.dispatch_lag == pytest.approx(0.1)
@@ -49,7 +50,7 @@ def test_one_token_has_no_time_per_token_and_is_counted_apart() -> None:
 
 
 def test_warm_up_and_drain_are_cut() -> None:
-    assert window_of(STEADY, 5.0) == Window(5.0, pytest.approx(29.9))
+    assert window_of(STEADY, 5.0) == Window(5.0, 299 * 0.1)
     assert window_of(STEADY, None).start == pytest.approx(2.99), "a tenth of what takes 20 s and more"
     assert window_of(STEADY[:100], None).start == 0.0, "nothing of what is shorter"
     measured = measure(STEADY, None, 5.0)
@@ -69,7 +70,8 @@ def test_a_drain_does_not_water_down_the_throughput() -> None:
 
 def test_requests_all_at_once_are_measured_until_the_last_answer() -> None:
     measured = measure([record(index, 0.0, gaps=(0.5,) * 10) for index in range(20)], None, None)
-    assert measured.window == Window(0.0, pytest.approx(5.1))
+    assert measured.window.start == 0.0
+    assert measured.window.end == pytest.approx(5.1)
     assert measured.rates.output_tokens == pytest.approx(220 / 5.1)
 
 
