@@ -20,6 +20,7 @@ from evenflow.replay.load import Load, LoadOptions
 from evenflow.replay.pacing import ClosedLoop, OpenLoop, Pacing, Patience
 from evenflow.replay.precise_loop import run_precisely
 from evenflow.replay.preflight import Ready, counter
+from evenflow.replay.recorded import open_trace
 from evenflow.replay.result import Result, write_result
 from evenflow.replay.run import Replay
 from evenflow.replay.run import replay as run_replay
@@ -29,7 +30,7 @@ from evenflow.replay.target import Endpoint
 from evenflow.report.page import write_page
 from evenflow.report.replay_page import replay_page
 from evenflow.workload.columns import ColumnNames, parse_columns
-from evenflow.workload.formats import Reading, read_trace
+from evenflow.workload.formats import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ def replay(
     Parameters
     ----------
     trace
-        Trace file, in any published format; .gz is unpacked.
+        Trace file, in any published format, or an event log of evenflow; .gz is unpacked.
     url
         Address of the server, such as http://127.0.0.1:8000.
     """
@@ -131,7 +132,7 @@ def replay(
     what = Replay(
         name=out.name,
         url=url,
-        trace=read_trace(trace, Reading(load.limit, columns, file.time_unit, count_tokens)),
+        trace=open_trace(trace, Reading(load.limit, columns, file.time_unit, count_tokens)),
         load=load,
         pacing=send.pacing(),
         patience=replace(Patience(), silence_seconds=parse_seconds(send.timeout, "timeout")),
