@@ -6,13 +6,14 @@ from random import Random
 
 import msgspec
 from cyclopts import App
-from cyclopts.types import NonNegativeInt, PositiveInt
+from cyclopts.types import NonNegativeInt, PositiveFloat, PositiveInt
 from rich.console import Console
 from rich.table import Table
 
 from evenflow.bench import front as front_bench
 from evenflow.bench import offline as offline_bench
 from evenflow.bench import quality as quality_bench
+from evenflow.bench import replay as replay_bench
 from evenflow.bench import scheduler as scheduler_bench
 from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk, saying
@@ -129,6 +130,32 @@ def front(
     prompts = [source.prompt(rng, prompt_tokens) for _ in range(requests + front_bench.WARM_UP_REQUESTS)]
     with ending_in_order(), saying(Console(stderr=True), f"serving {len(prompts)} requests, one at a time"):
         cost = front_bench.measure(path, prompts)
+    _show(asdict(cost), json)
+
+
+@app.command
+def replay(
+    *,
+    rate: PositiveFloat = 500.0,
+    seconds: PositiveFloat = 10.0,
+    users: PositiveInt = 32,
+    json: bool = False,
+) -> None:
+    """Time the load generator on one core against a server that computes nothing: dispatch lag, requests per second.
+
+    Parameters
+    ----------
+    rate
+        Requests per second of the open loop.
+    seconds
+        How long it lasts.
+    users
+        Users of the closed loop, in which every request follows an answer at once.
+    json
+        Print JSON instead of a table.
+    """
+    with Console(stderr=True).status("sending to a server that computes nothing"):
+        cost = replay_bench.measure(rate=rate, seconds=seconds, users=users)
     _show(asdict(cost), json)
 
 

@@ -28,7 +28,7 @@ from evenflow.replay.client import ObservedRequest, PlannedRequest, run_load
 from evenflow.replay.server_process import server_process
 from evenflow.workload.formats import azure_excerpt
 from evenflow.workload.synthesize import RandomTokens
-from evenflow.workload.trace import fit_to_context, scale_lengths
+from evenflow.workload.transform import fit_to_context, scale_lengths
 
 _MAX_MODEL_LEN = 2048
 _FRAMES_PER_SECOND = 8

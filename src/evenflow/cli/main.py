@@ -24,6 +24,12 @@ for _name, _where, _help in (
         "evenflow.cli.demo:demo",
         "Serve a model, send it requests with the lengths and times of real traffic, and watch them share iterations.",
     ),
+    (
+        "replay",
+        "evenflow.cli.replay:replay",
+        "Replay a trace of real traffic against any OpenAI-compatible server and measure it.",
+    ),
+    ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
     ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),
     ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),

@@ -1,157 +1,142 @@
-"""Trace files as their owners publish them, recognised by the names of their columns, never by position.
+"""Reading a trace file: its format is recognised by the names of its columns, never by position or file name.
 
-A new format is a row of FORMATS: its columns, and how one row becomes a request. Files ending in .gz are unpacked.
-Errors name the file, the line and the column.
+Nothing is guessed. Rows read = rows kept + rows dropped; times that go backwards, are negative or imply a rate that no
+server sees are refused with the line that shows it.
 """
 
-import csv
-import gzip
+import difflib
 import io
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+from evenflow.workload.columns import ColumnNames
+from evenflow.workload.format_table import TOKEN_FORMATS, Clock, CountTokens, Format
+from evenflow.workload.format_text import TEXT_COLUMNS, text_formats
+from evenflow.workload.plausible import check_times
+from evenflow.workload.rows import Row, open_text, read_rows
 from evenflow.workload.trace import Trace, TraceError, TraceRequest
 
-MAX_TOKENS = 100_000_000
 _HEAD_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One data row by column name. Its errors know where they are."""
+class Reading:
+    """How to read a file beyond what it says itself.
 
-    source: str
-    line: int
-    cells: Mapping[str, str]
+    `limit` stops after that many rows. `time_unit` overrides the format's. `count_tokens` is needed for text.
+    """
 
-    def error(self, column: str, message: str) -> TraceError:
-        return TraceError(f"{self.source} line {self.line}, column {column}: {message}")
-
-    def count(self, column: str) -> int:
-        text = self.cells[column].strip()
-        if not (text.isascii() and text.isdigit()):
-            raise self.error(column, f"{text[:_HEAD_CHARS]!r} is not a number of tokens (0, 1, 2, ...)")
-        # Tested by length first: int() of a very long text is slow.
-        if len(text) > len(str(MAX_TOKENS)) or int(text) > MAX_TOKENS:
-            raise self.error(column, f"{text[:_HEAD_CHARS]} tokens are more than any model takes ({MAX_TOKENS})")
-        return int(text)
-
-    def instant(self, column: str) -> datetime:
-        text = self.cells[column].strip()
-        try:
-            return datetime.fromisoformat(text)
-        except ValueError as error:
-            raise self.error(
-                column, f"{text[:_HEAD_CHARS]!r} is not a date and time like 2023-11-16 18:15:46"
-            ) from error
+    limit: int | None = None
+    columns: ColumnNames = ColumnNames()
+    time_unit: str | None = None
+    count_tokens: CountTokens | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """`read` turns rows into requests whose arrival is relative to the first row. Other columns are not looked at."""
-
-    name: str
-    columns: frozenset[str]
-    read: Callable[[Iterator[Row]], Iterator[TraceRequest]]
+def read_trace(path: Path, reading: Reading = Reading()) -> Trace:
+    with open_text(path) as file:
+        return parse_trace(file, str(path), reading)
 
 
-def _azure(rows: Iterator[Row]) -> Iterator[TraceRequest]:
-    """TIMESTAMP has 7 fractional digits and no zone, or 6 and +00:00; fromisoformat reads both, to the microsecond."""
-    first: datetime | None = None
-    previous = 0.0
-    for row in rows:
-        time = row.instant("TIMESTAMP")
-        first = first or time
-        if (time.tzinfo is None) != (first.tzinfo is None):
-            raise row.error("TIMESTAMP", "has a time zone where others have none, or the other way round")
-        arrival = (time - first).total_seconds()
-        if arrival < previous:
-            raise row.error("TIMESTAMP", f"is {previous - arrival:.6f} s before the line above; sort the file by time")
-        previous = arrival
-        yield TraceRequest(arrival, row.count("ContextTokens"), row.count("GeneratedTokens"))
-
-
-FORMATS: tuple[Format, ...] = (Format("azure", frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"}), _azure),)
-
-
-def read_trace(path: Path, *, limit: int | None = None) -> Trace:
-    """A trace file; `limit` stops after that many rows."""
-    with _open_text(path) as file:
-        return parse_trace(file, str(path), limit=limit)
-
-
-def parse_trace(file: TextIO, source: str, *, limit: int | None = None) -> Trace:
+def parse_trace(file: TextIO, source: str, reading: Reading = Reading()) -> Trace:
     """A request of no prompt or no output tokens cannot be sent; such rows are dropped and counted."""
-    rows = _rows(file, source)
-    trace_format = _recognise(next(rows), source)
+    columns, rows = read_rows(file, source)
+    trace_format = _format_of(columns, source, reading)
+    clock = trace_format.new_clock(reading.time_unit)
     kept: list[TraceRequest] = []
+    lines: list[int] = []
     num_rows = 0
-    num_empty = 0
-    for request in islice(trace_format.read(rows), limit):
+    for row, request in islice(_requests(rows, trace_format, clock), reading.limit):
         num_rows += 1
-        if request.num_prompt_tokens == 0 or request.num_output_tokens == 0:
-            num_empty += 1
-        else:
-            kept.append(request)
+        if request.num_prompt_tokens > 0 and request.num_output_tokens > 0:
+            kept.append(reading.columns.labelled(request, row))
+            lines.append(row.line)
     if not num_rows:
         raise TraceError(f"{source} has a header but no rows")
+    if not kept:
+        raise TraceError(f"{source}: none of its {num_rows} rows has both a prompt and an output")
+    num_empty = num_rows - len(kept)
     dropped = (("no prompt or no output tokens", num_empty),) if num_empty else ()
-    return Trace(source, trace_format.name, tuple(kept), num_rows, dropped)
+    if clock is None:
+        return Trace(source, trace_format.name, tuple(kept), num_rows, dropped, None)
+    check_times([request.arrival_seconds for request in kept], lines, source)
+    # The first row may have been dropped; the trace begins with the first request that can be sent.
+    start = kept[0].arrival_seconds
+    requests = tuple(replace(request, arrival_seconds=request.arrival_seconds - start) for request in kept)
+    return Trace(source, trace_format.name, requests, num_rows, dropped, reading.time_unit or trace_format.time_unit)
 
 
-def _recognise(header: Row, source: str) -> Format:
-    for trace_format in FORMATS:
-        if trace_format.columns <= header.cells.keys():
+def _requests(rows: Iterator[Row], trace_format: Format, clock: Clock | None) -> Iterator[tuple[Row, TraceRequest]]:
+    """With times from the first row on, which never go backwards."""
+    start: float | None = None
+    previous = 0.0
+    for row in rows:
+        request = trace_format.request(row)
+        if clock is not None:
+            time = clock(row)
+            start = time if start is None else start
+            arrival = time - start
+            if arrival < previous:
+                column = trace_format.time_column or "TIMESTAMP"
+                raise row.error(column, f"is {previous - arrival:.6f} s before the line above; sort the file by time")
+            previous = arrival
+            request = replace(request, arrival_seconds=arrival)
+        yield row, request
+
+
+def _format_of(columns: frozenset[str], source: str, reading: Reading) -> Format:
+    named = reading.columns
+    if missing := named.used - columns:
+        raise TraceError(f"{source} has no column {_list(sorted(missing))}; it has {_list(sorted(columns))}")
+    if named.whole:
+        return _named_format(named)
+    for trace_format in TOKEN_FORMATS:
+        if trace_format.columns <= columns:
             return trace_format
-    known = "; ".join(f"{f.name}: {', '.join(sorted(f.columns))}" for f in FORMATS)
-    found = ", ".join(header.cells)[:_HEAD_CHARS]
-    raise TraceError(f"{source} line 1: no known trace format has these columns ({found}). Known are {known}")
+    if any(needed <= columns for needed in TEXT_COLUMNS):
+        if reading.count_tokens is None:
+            raise TraceError(f"{source} holds text; its tokens can only be counted with a tokenizer")
+        return next(form for form in text_formats(reading.count_tokens) if form.columns <= columns)
+    raise TraceError(_unknown(columns, source))
 
 
-def _rows(file: TextIO, source: str) -> Iterator[Row]:
-    """The header, and then every row."""
-    reader = csv.reader(file)
-    line = 0
-    try:
-        header = next(reader, None)
-        if header is None:
-            raise TraceError(f"{source} is empty; a trace begins with a line of column names")
-        names = [name.strip().removeprefix("\ufeff") for name in header]
-        if len(set(names)) < len(names):
-            raise TraceError(f"{source} line 1: a column name comes twice")
-        yield Row(source, 1, dict.fromkeys(names, ""))
-        for cells in reader:
-            line = reader.line_num
-            if not cells:
-                continue  # a blank line
-            if len(cells) != len(names):
-                raise TraceError(f"{source} line {line}: {len(cells)} columns where the header has {len(names)}")
-            yield Row(source, line, dict(zip(names, cells, strict=True)))
-    except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"{source} after line {line}: cannot be read further ({error})") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{source} after line {line}: is not UTF-8 text") from error
-    except csv.Error as error:
-        raise TraceError(f"{source} line {reader.line_num}: is not CSV ({error})") from error
+def _named_format(named: ColumnNames) -> Format:
+    assert named.input is not None
+    assert named.output is not None
+    prompt, output = named.input, named.output
+    return Format(
+        "named columns",
+        named.used,
+        "s" if named.arrival is not None else None,
+        named.arrival,
+        lambda row: TraceRequest(0.0, row.count(prompt), row.count(output)),
+    )
 
 
-@contextmanager
-def _open_text(path: Path) -> Iterator[TextIO]:
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror}") from error
-    with file:
-        unpacked = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-        with io.TextIOWrapper(unpacked, encoding="utf-8", newline="") as text:
-            yield text
+def _unknown(columns: frozenset[str], source: str) -> str:
+    """Names the format that comes nearest, and what is wrong for it."""
+    found = _list(sorted(columns))
+    best = max(TOKEN_FORMATS, key=lambda form: (len(form.columns & columns) / len(form.columns), len(form.columns)))
+    if 2 * len(best.columns & columns) >= len(best.columns):
+        wrong = [_nearest(name, columns) for name in sorted(best.columns - columns)]
+        return f"{source} line 1: looks like {best.name}, but {'; '.join(wrong)} (columns: {found})"
+    known = ", ".join(form.name for form in TOKEN_FORMATS)
+    return (
+        f"{source} line 1: no known trace format has these columns ({found}). Known are {known}; or name its columns "
+        "with --columns arrival=...,input=...,output=..."
+    )
+
+
+def _nearest(name: str, columns: frozenset[str]) -> str:
+    close = difflib.get_close_matches(name, columns, n=1)
+    return f"column {name} is missing" + (f" (is {close[0]} meant?)" if close else "")
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)[:_HEAD_CHARS]
 
 
 def azure_excerpt() -> Trace:

@@ -1,10 +1,11 @@
-"""A trace: when requests came and how long they were. Lengths, not text; text is made to measure (synthesize.py)."""
+"""A trace: when requests came and how long they were, and which of them share the beginning of their prompts.
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+Lengths, not text, unless the source has text; text is made to measure otherwise (synthesize.py).
+"""
 
-from evenflow.core.errors import ConfigError, EvenflowError
+from dataclasses import dataclass
+
+from evenflow.core.errors import EvenflowError
 
 
 class TraceError(EvenflowError):
@@ -12,23 +13,52 @@ class TraceError(EvenflowError):
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixBlocks:
+    """What a prompt is made of, without saying it: equal ids are equal blocks of `block_tokens` tokens.
+
+    The last block may be partial. `ids` cover the whole prompt.
+    """
+
+    block_tokens: int
+    ids: tuple[int, ...]
+
+    def covers(self, num_tokens: int) -> bool:
+        return -(-num_tokens // self.block_tokens) == len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """`arrival_seconds` counts from the first request of the trace. Both lengths are at least 1."""
+    """`arrival_seconds` counts from the first request of the trace. Both lengths are at least 1.
+
+    `parent` is the `name` of the request whose answer this one follows up: it cannot be sent before that is there.
+    `text` is the prompt itself, where the source has it.
+    """
 
     arrival_seconds: float
     num_prompt_tokens: int
     num_output_tokens: int
+    name: str | None = None
+    session: str | None = None
+    parent: str | None = None
+    prefix: PrefixBlocks | None = None
+    service_class: str | None = None
+    tenant: str | None = None
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`requests` are in order of arrival. Rows read = requests + dropped (by reason); `source` is for people."""
+    """`requests` are in order of arrival. Rows read = requests + dropped (by reason); `source` is for people.
+
+    `time_unit` is how the file writes time; None if it has none, and every request arrives at 0.
+    """
 
     source: str
     format_name: str
     requests: tuple[TraceRequest, ...]
     num_rows: int
     dropped: tuple[tuple[str, int], ...] = ()
+    time_unit: str | None = "s"
 
     def __post_init__(self) -> None:
         assert self.num_rows == len(self.requests) + sum(count for _, count in self.dropped)
@@ -40,48 +70,8 @@ class Trace:
     def head(self, count: int) -> tuple[TraceRequest, ...]:
         return self.requests[:count]
 
-
-def scale_lengths(requests: Sequence[TraceRequest], factor: float) -> tuple[TraceRequest, ...]:
-    """Both lengths times `factor`, rounded, at least 1."""
-    if not factor > 0.0:
-        raise ConfigError(f"length_scale must be above 0, not {factor}")
-    return tuple(
-        replace(
-            request,
-            num_prompt_tokens=max(1, round(request.num_prompt_tokens * factor)),
-            num_output_tokens=max(1, round(request.num_output_tokens * factor)),
-        )
-        for request in requests
-    )
-
-
-def scale_rate(requests: Sequence[TraceRequest], factor: float) -> tuple[TraceRequest, ...]:
-    """The same requests, `factor` times as fast."""
-    if not factor > 0.0:
-        raise ConfigError(f"rate_scale must be above 0, not {factor}")
-    return tuple(replace(request, arrival_seconds=request.arrival_seconds / factor) for request in requests)
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """`num_cut` requests lost tokens to the context length; a report must say so."""
-
-    requests: tuple[TraceRequest, ...]
-    num_cut: int
-
-
-def fit_to_context(requests: Sequence[TraceRequest], max_model_len: int) -> Fitted:
-    """Prompt plus output of each within the context: the output cut to half of it at most, the prompt to the rest."""
-    if max_model_len < 2:
-        raise ConfigError(f"max_model_len must be at least 2 (one prompt token, one output), not {max_model_len}")
-    fitted = []
-    changes: Counter[bool] = Counter()
-    for request in requests:
-        output = request.num_output_tokens
-        if request.num_prompt_tokens + output > max_model_len:
-            output = min(output, max_model_len // 2)
-        prompt = min(request.num_prompt_tokens, max_model_len - output)
-        cut = replace(request, num_prompt_tokens=prompt, num_output_tokens=output)
-        changes[cut != request] += 1
-        fitted.append(cut)
-    return Fitted(tuple(fitted), changes[True])
+    def describe(self) -> str:
+        """One line: where every row went, and the unit of time."""
+        dropped = "".join(f" + {num} dropped ({reason})" for reason, num in self.dropped)
+        times = f"times as {self.time_unit}" if self.time_unit is not None else "no times"
+        return f"{self.source}: {self.format_name}, {self.num_rows} rows = {len(self.requests)} kept{dropped}, {times}"

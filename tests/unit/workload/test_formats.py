@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evenflow.workload.formats import azure_excerpt, parse_trace, read_trace
+from evenflow.workload.formats import Reading, azure_excerpt, parse_trace, read_trace
 from evenflow.workload.trace import Trace, TraceError, TraceRequest
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
@@ -46,7 +46,7 @@ def test_rows_read_are_rows_kept_plus_rows_dropped() -> None:
 
 
 def test_a_limit_reads_the_head_only() -> None:
-    trace = parse_trace(io.StringIO("\n".join([HEADER, ROWS[0], "not,a,row"])), "some.csv", limit=1)
+    trace = parse_trace(io.StringIO("\n".join([HEADER, ROWS[0], "not,a,row"])), "some.csv", Reading(limit=1))
     assert trace.num_rows == 1
 
 
@@ -68,7 +68,7 @@ def test_a_file_may_be_compressed(tmp_path: Path) -> None:
         ([HEADER, ROWS[1], ROWS[0]], "line 3, column TIMESTAMP: is 4.314579 s before the line above; sort the file"),
         ([HEADER, ROWS[0], "2023-11-16 19:00:00+00:00,5,4"], "line 3, column TIMESTAMP: has a time zone where others"),
         ([HEADER, "2023-11-16 18:15:46,5"], "some.csv line 2: 2 columns where the header has 3"),
-        (["timestamp,prompt", "1,2"], "some.csv line 1: no known trace format has these columns (timestamp, prompt)"),
+        (["timestamp,words", "1,2"], "some.csv line 1: no known trace format has these columns (timestamp, words)"),
         (["a,a", "1,2"], "some.csv line 1: a column name comes twice"),
         ([HEADER], "some.csv has a header but no rows"),
         ([""], "some.csv is empty"),

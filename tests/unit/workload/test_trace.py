@@ -3,7 +3,8 @@
 import pytest
 
 from evenflow.core.errors import ConfigError
-from evenflow.workload.trace import TraceRequest, fit_to_context, scale_lengths, scale_rate
+from evenflow.workload.trace import TraceRequest
+from evenflow.workload.transform import fit_to_context, scale_lengths, scale_rate
 
 REQUESTS = (TraceRequest(0.0, 100, 10), TraceRequest(4.0, 1, 1), TraceRequest(6.0, 30, 300))
 

@@ -1,0 +1,83 @@
+"""What a server recorded as a trace: its event log can be replayed like any other traffic.
+
+A request's length is what it came to, not what it was allowed; one that the log does not see to its end has none, and
+is dropped. Content and shared prefixes are not in the log.
+"""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from evenflow.core.events import Arrived, Finished
+from evenflow.core.request import DEFAULT_CLASS, DEFAULT_TENANT, RequestId
+from evenflow.observe.log import LogError, read_log
+from evenflow.workload.formats import Reading, read_trace
+from evenflow.workload.rows import open_text
+from evenflow.workload.trace import Trace, TraceError, TraceRequest
+
+EVENT_LOG = "evenflow event log"
+_HEAD_CHARS = 4096
+
+
+class _Head(msgspec.Struct):
+    type: str = ""
+
+
+def open_trace(path: Path, reading: Reading) -> Trace:
+    """A trace file or an event log."""
+    return trace_of_log(path, reading.limit) if _is_event_log(path) else read_trace(path, reading)
+
+
+def _is_event_log(path: Path) -> bool:
+    try:
+        with open_text(path) as file:
+            return msgspec.json.decode(file.readline(_HEAD_CHARS), type=_Head).type == "Log"
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError):
+        return False  # whatever is wrong with it, its reader says
+
+
+def trace_of_log(path: Path, limit: int | None = None) -> Trace:
+    """In order of arrival at the front."""
+    arrived: dict[RequestId, Arrived] = {}
+    outputs: dict[RequestId, int] = {}
+    try:
+        with read_log(path) as events:
+            for event in events:
+                match event:
+                    case Arrived():
+                        arrived[event.request_id] = event
+                    case Finished():
+                        outputs[event.request_id] = event.num_output_tokens
+                    case _:
+                        pass
+    except LogError as error:
+        raise TraceError(str(error)) from error
+    requests = []
+    dropped: Counter[str] = Counter()
+    in_order = sorted(arrived.values(), key=lambda event: event.time)[:limit]
+    for event in in_order:
+        output = outputs.get(event.request_id)
+        if output is None:
+            dropped["not seen to its end"] += 1
+        elif output == 0:
+            dropped["no output tokens"] += 1
+        else:
+            requests.append(_request(event, output))
+    if not requests:
+        raise TraceError(f"{path}: none of the {len(in_order)} requests in this event log came to an output")
+    start = requests[0].arrival_seconds
+    counted = tuple(replace(each, arrival_seconds=each.arrival_seconds - start) for each in requests)
+    return Trace(str(path), EVENT_LOG, counted, len(in_order), tuple(dropped.items()))
+
+
+def _request(event: Arrived, num_output_tokens: int) -> TraceRequest:
+    return TraceRequest(
+        event.time,
+        event.num_prompt_tokens,
+        num_output_tokens,
+        name=str(event.request_id),
+        service_class=event.service_class if event.service_class != DEFAULT_CLASS else None,
+        tenant=event.tenant if event.tenant != DEFAULT_TENANT else None,
+    )

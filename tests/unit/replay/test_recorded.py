@@ -1,0 +1,83 @@
+"""An event log as a trace."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from evenflow.core.events import Arrived, Event, Finished
+from evenflow.core.request import FinishReason, RequestId
+from evenflow.observe.log import EventLogWriter
+from evenflow.replay.recorded import open_trace
+from evenflow.workload.formats import Reading
+from evenflow.workload.trace import TraceError, TraceRequest
+from evenflow.workload.trace_file import write_trace
+
+
+def arrived(name: str, time: float, *, prompt: int = 10, tenant: str = "") -> Arrived:
+    return Arrived(time, RequestId(name), time + 0.001, prompt, 99, "f", tenant, "default", 0)
+
+
+def finished(name: str, output: int) -> Finished:
+    return Finished(50.0, 9, RequestId(name), FinishReason.LENGTH, 10, output, 10 + output, 0)
+
+
+LOG: Sequence[Event] = (
+    arrived("b", 12.5, prompt=20, tenant="them"),
+    arrived("a", 12.0),
+    finished("a", 5),
+    arrived("c", 13.0),
+    arrived("d", 14.0),
+    finished("d", 0),
+    finished("b", 7),
+)
+
+
+def written(path: Path, events: Sequence[Event]) -> Path:
+    with EventLogWriter(path) as log:
+        log.write(events)
+    return path
+
+
+def test_what_a_server_recorded_can_be_replayed(tmp_path: Path) -> None:
+    trace = open_trace(written(tmp_path / "e.jsonl", LOG), Reading())
+    assert trace.format_name == "evenflow event log"
+    assert trace.requests == (
+        TraceRequest(0.0, 10, 5, name="a"),
+        TraceRequest(0.5, 20, 7, name="b", tenant="them"),
+    )
+    assert (trace.num_rows, trace.dropped) == (4, (("not seen to its end", 1), ("no output tokens", 1)))
+
+
+def test_a_packed_log_and_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "e.jsonl.gz"
+    path.write_bytes(gzip.compress(written(tmp_path / "e.jsonl", LOG).read_bytes()))
+    assert open_trace(path, Reading()).requests == open_trace(tmp_path / "e.jsonl", Reading()).requests
+    assert len(open_trace(path, Reading(limit=1)).requests) == 1
+
+
+def test_it_comes_back_from_a_trace_file_as_it_was(tmp_path: Path) -> None:
+    trace = open_trace(written(tmp_path / "e.jsonl", LOG), Reading())
+    write_trace(trace, tmp_path / "t.jsonl")
+    assert open_trace(tmp_path / "t.jsonl", Reading()).requests == trace.requests
+
+
+def test_a_log_without_requests_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="none of the 1 requests in this event log came to an output"):
+        open_trace(written(tmp_path / "e.jsonl", LOG[1:2]), Reading())
+
+
+def test_a_spoilt_log_is_told_where(tmp_path: Path) -> None:
+    path = written(tmp_path / "e.jsonl", LOG)
+    path.write_text(path.read_text() + "{oh\n" + path.read_text())
+    with pytest.raises(TraceError, match=r"e\.jsonl"):
+        open_trace(path, Reading())
+
+
+def test_what_is_neither_is_told_by_the_reader_of_traces(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(TraceError, match="no known trace format"):
+        open_trace(tmp_path / "x.csv", Reading())
+    with pytest.raises(TraceError, match="cannot read"):
+        open_trace(tmp_path / "missing.csv", Reading())
