@@ -101,11 +101,12 @@ class Routes:
         if (fields.prompt is None) == (fields.messages is None):
             raise InvalidRequest("Send either prompt or messages", param="prompt")
         add_special_tokens = fields.add_special_tokens is not False
-        text = fields.prompt
+        text, param = fields.prompt, "prompt"
         if text is None:
             conversation = Conversation.of(fields)
             text, add_special_tokens = await front.prompter.render(conversation), conversation.add_special_tokens
-        (ids,) = await front.prompter.encode([text], add_special_tokens=add_special_tokens)
+            param = "messages"
+        (ids,) = await front.prompter.encode([text], param, add_special_tokens=add_special_tokens)
         spelling = front.tokenizer.token_text
         spelt = None
         if fields.return_token_strs:
