@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from evenflow.core.errors import ContextOverflow, InvalidRequest
 from evenflow.engine.api import EngineFacts
+from evenflow.engine.arguments import check_token_ids
 from evenflow.server.encoding import Lanes, TemplateMessage, Tokenizer
 from evenflow.server.limits import ServerLimits
 from evenflow.server.schema import ChatRequest, Message, TemplateValue, TokenizeRequest, refuse_unserved
@@ -125,13 +126,6 @@ class Prompter:
             )
         check_token_ids(ids, facts.vocab_size, param)
         return Prompt(tuple(ids), text)
-
-
-def check_token_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:
-    for outermost in (min(ids, default=0), max(ids, default=0)):
-        if not 0 <= outermost < vocab_size:
-            message = f"{param} has the token id {outermost}; ids must be between 0 and {vocab_size - 1}"
-            raise InvalidRequest(message, param=param)
 
 
 def split_prompts(field: str | list[str | int | list[int]] | None, limits: ServerLimits) -> list[str | list[int]]:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from evenflow.core.errors import ContextOverflow, InvalidRequest
 from evenflow.core.request import SamplingParams
 from evenflow.engine.api import EngineFacts, TextOptions
+from evenflow.engine.arguments import check_token_ids
 from evenflow.server.limits import ServerLimits
-from evenflow.server.prompts import check_token_ids
 from evenflow.server.schema import GenerationFields
 
 DEFAULTS = SamplingParams()
