@@ -1,16 +1,16 @@
 """Where a long text may be cut, so that its pieces have, one after the other, the tokens of the whole.
 
 The tokenizer library keeps hundreds of bytes per character while it works, so a text of megabytes is given to it piece
-by piece. A *seam* is a place between a letter or digit and a space, a line break or a mark of punctuation. It is none of
-the text's but the tokenizer's doing that nothing reaches across one:
+by piece. A *seam* is a place between a letter or digit and a space, a line break or a mark of punctuation. What makes
+tokens of a text must not reach across one:
 
     normalizer      NFC composes nothing with what stands on the right of a seam; a space that becomes U+2581 stays one
     added tokens    found before all else; none that is in use has a seam inside
     words           byte-level vocabularies cut text into words by a regular expression. In those of the table `_SPLITS`
                     no word goes on after a letter with one of these characters, and none looks further than the first
                     character behind it, so words end at a seam, whatever stands on its other side.
-    merges          stay within a word. SentencePiece vocabularies have no words, and there the vocabulary is asked: if no
-                    token holds a letter or digit with such a character after it, no merge can make one.
+    merges          stay within a word. SentencePiece vocabularies have no words, and there the vocabulary is asked: if
+                    no token holds a letter or digit with such a character after it, no merge can make one.
 
 Where that is not certain, a tokenizer has no seams, and its texts must be short.
 """
@@ -92,8 +92,11 @@ _SPACES = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 def _steps(component: Any) -> list[Mapping[str, Any]]:
     """A component's own description as the list of its steps."""
     state = {} if component is None else json.loads(component.__getstate__())
-    inner = state.get("pretokenizers", state.get("normalizers"))
-    return list(inner) if state.get("type") == "Sequence" else [state] * bool(state)
+    match state:
+        case {"type": "Sequence", "pretokenizers": list(steps)} | {"type": "Sequence", "normalizers": list(steps)}:
+            return steps
+        case _:
+            return [state] * bool(state)
 
 
 def _is_byte_level(steps: list[Mapping[str, Any]]) -> bool:

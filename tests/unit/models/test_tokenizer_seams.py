@@ -16,11 +16,55 @@ from evenflow.models.tokenizer_bytes import SPACE
 from evenflow.models.tokenizer_gguf import PRE_TOKENIZERS
 from evenflow.models.tokenizer_seams import MAX_UNCUT_CHARS, PIECE_CHARS, Seam, cut, seam_of
 
-CORPUS = ["the cat, the cat. It's the\ncat; don't  you'll see\n\n\t e.g. 1,234 x_y\n", "日本，日本語。\n中文 café, naïve e\u0301, 12 3"]
+CORPUS = [
+    "the cat, the cat. It's the\ncat; don't  you'll see\n\n\t e.g. 1,234 x_y\n",
+    "日本，日本語。\n中文 café, naïve e\u0301, 12 3",
+]
 END = "<|im_end|>"
 # Each may meet each: what belongs together in one of the splittings, and what only seems to.
-BITS = ["the", " cat", " ", "  ", "\n", "\r\n", "\t", ",", ".", "'s", "'S", "'", "1", "23", "_", "é", "e\u0301", "\u0301"]
-BITS += ["the,", "cat ", "1.", "x:", "é ", "日，", "the\n", "cat", "e", "日", "，", "本", "🎉", "-", END, "<|im_", SPACE, "\u00a0", "\u2003", "ß", "x"]
+BITS = [
+    "the",
+    " cat",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\t",
+    ",",
+    ".",
+    "'s",
+    "'S",
+    "'",
+    "1",
+    "23",
+    "_",
+    "é",
+    "e\u0301",
+    "\u0301",
+]
+BITS += [
+    "the,",
+    "cat ",
+    "1.",
+    "x:",
+    "é ",
+    "日，",
+    "the\n",
+    "cat",
+    "e",
+    "日",
+    "，",
+    "本",
+    "🎉",
+    "-",
+    END,
+    "<|im_",
+    SPACE,
+    "\u00a0",
+    "\u2003",
+    "ß",
+    "x",
+]
 TEXTS = st.lists(st.sampled_from(BITS), min_size=4, max_size=24).map("".join)
 
 
@@ -53,7 +97,17 @@ def split(name: str) -> pre_tokenizers.PreTokenizer:
 
 def pieces(*tokens: str, **options: object) -> tokenizers.Tokenizer:
     """SentencePiece, with `tokens` besides the letters."""
-    vocab = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), SPACE, *"thecab", *"\n,.;:!?，。、；：！？", "th", "the", SPACE + "c", "ca"]
+    vocab = [
+        "<unk>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        SPACE,
+        *"thecab",
+        *"\n,.;:!?，。、；：！？",
+        "th",
+        "the",
+        SPACE + "c",
+        "ca",
+    ]
     merges = [("t", "h"), ("th", "e"), (SPACE, "c"), ("c", "a"), *((token[:-1], token[-1]) for token in tokens)]
     ids = {token: index for index, token in enumerate([*vocab, *tokens])}
     model = models.BPE(ids, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True, **options)
@@ -65,7 +119,7 @@ def pieces(*tokens: str, **options: object) -> tokenizers.Tokenizer:
 
 def with_first_space() -> tokenizers.Tokenizer:
     backend = pieces()
-    backend.normalizer = None  # type: ignore[assignment] # the stub forgets that there may be none
+    backend.normalizer = None
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="first", split=False)
     return backend
 
@@ -116,7 +170,9 @@ UNCUTTABLE: Mapping[str, Callable[[], tokenizers.Tokenizer]] = {
     "no splitting": lambda: trained(PLAIN),
     "a space before every text": lambda: trained(pre_tokenizers.ByteLevel(add_prefix_space=True)),
     "a normalizer that drops": lambda: trained(GPT2, normalizer=normalizers.StripAccents()),
-    "no words, and tokens across each seam": lambda: pieces(*(f"e{after}" for after in SPACE + "\n,.;:!?，。、；：！？")),
+    "no words, and tokens across each seam": lambda: pieces(
+        *(f"e{after}" for after in SPACE + "\n,.;:!?，。、；：！？")
+    ),
     "chance": lambda: pieces(dropout=0.1),
 }
 
@@ -126,7 +182,9 @@ def test_what_is_not_sure_to_be_a_seam_is_none(kind: str) -> None:
     assert seam_of(UNCUTTABLE[kind]()) is None
 
 
-@pytest.mark.parametrize("token", [AddedToken("a b"), AddedToken("<x>", lstrip=True), AddedToken("<x>", single_word=True)])
+@pytest.mark.parametrize(
+    "token", [AddedToken("a b"), AddedToken("<x>", lstrip=True), AddedToken("<x>", single_word=True)]
+)
 def test_added_tokens_that_look_across_a_seam_leave_none(token: AddedToken) -> None:
     backend = CUTTABLE["gpt-2"]()
     backend.add_tokens([token])
@@ -145,6 +203,7 @@ def tokenizer(backend: tokenizers.Tokenizer) -> Tokenizer:
 def test_a_long_text_has_its_surroundings_once() -> None:
     backend = CUTTABLE["gpt-2"]()
     end = backend.token_to_id(END)
+    assert end is not None
     backend.post_processor = processors.TemplateProcessing(single=f"{END} $A {END} {END}", special_tokens=[(END, end)])
     ours = tokenizer(backend)
     text = "the cat, " * (PIECE_CHARS // 3)
