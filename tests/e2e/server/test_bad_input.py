@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.server.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Client, echo_backwards, run, world
+from e2e.server.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, ByteTokenizer, Client, echo_backwards, run, world
+from evenflow.core.errors import InvalidRequest
 from evenflow.server.limits import ServerLimits
 from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 
@@ -239,6 +240,45 @@ def test_a_body_that_is_not_a_json_object_is_refused(body: bytes) -> None:
             assert answer.status == 400, answer.body
             said(answer.body, answer.status)
         await still_works(client)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("path", "field"), [(COMPLETIONS, "prompt"), (CHAT, "messages"), ("/tokenize", "prompt"), ("/detokenize", "tokens")]
+)
+@pytest.mark.parametrize("body", [b"", b" \r\n"])
+def test_an_empty_body_is_answered_with_what_to_send(path: str, field: str, body: bytes) -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards)
+        answer = await client.post(path, body)
+        message, param, _ = said(answer.body, answer.status)
+        assert (answer.status, param) == (400, field)
+        assert message == f"The body is empty; send a JSON object with {field} in it"
+
+    run(scenario())
+
+
+def test_a_text_that_the_tokenizer_does_not_take_is_refused_by_field() -> None:
+    class Picky(ByteTokenizer):
+        def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]:
+            if "picky" in text:
+                raise InvalidRequest("the text is not to my taste")
+            return super().encode(text, add_special_tokens=add_special_tokens)
+
+    async def scenario() -> None:
+        _, client = world(echo_backwards, tokenizer=Picky())
+        messages = [{"role": "user", "content": "picky"}]
+        for path, body in (
+            (COMPLETIONS, {"prompt": "picky"}),
+            (CHAT, {"messages": messages}),
+            ("/tokenize", {"prompt": "picky"}),
+            ("/tokenize", {"messages": messages}),
+        ):
+            answer = await client.post(path, body)
+            (field,) = body
+            assert answer.status == 400
+            assert said(answer.body, 400)[:2] == (f"{field}: the text is not to my taste", field)
 
     run(scenario())
 

@@ -16,6 +16,7 @@ from evenflow.core.request import FinishReason
 from evenflow.server.body import SMALL_BODY_BYTES
 from evenflow.server.encoding import GIANT_CHARS, SHORT_CHARS
 from evenflow.server.limits import ServerLimits
+from evenflow.server.shutdown import Shutdown
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -237,6 +238,26 @@ def test_a_body_that_never_ends_is_given_up() -> None:
         exchange.upload(b'{"prompt": ', more=True)
         assert (await exchange.finish()).status == 408
         assert exchange.json()["error"]["code"] == "request_timeout"
+
+    run(scenario())
+
+
+def test_once_the_server_ends_a_body_that_is_not_there_is_refused() -> None:
+    async def scenario() -> None:
+        shutdown = Shutdown()
+        _, client = world(echo_backwards, shutdown=shutdown)
+        begun = client.open("POST", COMPLETIONS)
+        begun.upload(b'{"prompt": ', more=True)
+        await asyncio.sleep(0)
+        shutdown.ask()
+        late = client.open("POST", "/tokenize")
+        for exchange in (begun, late):
+            assert (await exchange.finish()).status == 503
+            assert exchange.json()["error"]["code"] == "engine_unavailable"
+            assert exchange.headers["connection"] == "close"
+            assert int(exchange.headers["retry-after"]) >= 1
+        # The engine still takes what is complete; it knows itself when it does not.
+        assert (await client.post(COMPLETIONS, {"prompt": "abc"})).status == 200
 
     run(scenario())
 
