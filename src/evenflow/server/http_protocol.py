@@ -5,8 +5,8 @@ never ends takes all memory. What follows the head is no header: trailers are dr
 behind the back of whoever has already looked at them. An offer to upgrade (h2c, which some HTTP clients make with every
 request) is not taken up, so it is taken out: the parser would stop at it and lose the body.
 
-A client has `head_seconds` for a head, from its first byte or from the connection's beginning, and is hung up on after
-that; an idle connection that has had an answer may stay for as long as uvicorn lets it.
+A client has `head_seconds` for a head, from its first byte or from the connection's beginning, and for the rest of a
+body that was answered without it; then it is hung up on. An idle connection may stay for as long as uvicorn lets it.
 
 What is not HTTP is answered and logged, but not once per client that does not speak it: anybody can knock.
 """
@@ -91,15 +91,21 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._unfinished_bytes = 0
-        super().on_headers_complete()
+        head_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if head_bytes > MAX_HEAD_BYTES:  # it came in one piece
+            self._refuse_long_head()
+        if not self._deaf:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._unfinished_bytes = 0
-        super().on_body(body)
+        if not self._deaf:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._unfinished_bytes = None
-        super().on_message_complete()
+        if not self._deaf:
+            super().on_message_complete()
 
     def data_received(self, data: bytes) -> None:
         if self._deaf:
@@ -114,12 +120,15 @@ class BoundedHttp(HttpToolsProtocol):
             return
         self._time_head()
         if self._unfinished_bytes is not None and self._unfinished_bytes > MAX_HEAD_BYTES:
-            self._refuse(431, f"The request's headers are longer than {MAX_HEAD_BYTES} bytes; send less")
+            self._refuse_long_head()
+
+    def _refuse_long_head(self) -> None:
+        self._refuse(431, f"The request's headers are longer than {MAX_HEAD_BYTES} bytes; send less")
 
     def _time_head(self) -> None:
-        """A timer runs exactly while the next thing to come is a head, or the rest of it."""
-        answered = self.cycle is None or self.cycle.response_complete
-        if not self._in_head and not (answered and self._unfinished_bytes is None):
+        """A timer runs while a head is to come, or the rest of a body that nobody waits for any more."""
+        in_request = self.cycle is not None and not self.cycle.response_complete
+        if in_request and not self._in_head:
             self._stop_timer()
         elif self._head_timer is None and not self.transport.is_closing():
             self._head_timer = self.loop.call_later(self.head_seconds, self._head_is_late)
@@ -140,6 +149,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._refuse(400, "This is not HTTP/1.1 as this server reads it; send plain HTTP/1.1 (no TLS, no HTTP/2)")
 
     def _refuse(self, status: int, message: str) -> None:
+        if self._deaf:
+            return
         self._stop_timer()
         self._deaf = True
         cast(Visitors, self.server_state).complain(self.client, message)

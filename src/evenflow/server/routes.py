@@ -73,7 +73,7 @@ class Routes:
             job = await unless_disconnected(request.receive, completion_job(front, fields, call))
         front.observe_n(job.n)
         answer = CompletionFormat(job, front, echo=bool(fields.echo))
-        return JobResponse(job, answer, front.engine, front.live)
+        return JobResponse(job, answer, front.engine, front.live, front.prompter.lanes)
 
     async def chat_completions(self, request: Request) -> Response:
         front = self._front
@@ -83,7 +83,7 @@ class Routes:
             fields = decode(CHAT, body)
             job = await unless_disconnected(request.receive, chat_job(front, fields, call))
         front.observe_n(job.n)
-        return JobResponse(job, ChatFormat(job, front), front.engine, front.live)
+        return JobResponse(job, ChatFormat(job, front), front.engine, front.live, front.prompter.lanes)
 
     async def models(self, request: Request) -> Response:
         return json(ModelList(object="list", data=[self._model()]))

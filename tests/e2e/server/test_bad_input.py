@@ -359,6 +359,32 @@ def test_a_prompt_that_no_token_is_long_enough_for_is_not_tokenised() -> None:
     run(scenario())
 
 
+def test_an_answer_of_too_many_logprobs_is_refused_before_it_runs() -> None:
+    async def scenario() -> None:
+        engine, client = world(echo_backwards, limits=ServerLimits(max_logprob_entries=120))
+        few: list[tuple[str, dict[str, object]]] = [
+            (COMPLETIONS, {"prompt": "a", "logprobs": 2, "max_tokens": 10, "n": 4}),
+            (COMPLETIONS, {"prompt": "a" * 19, "logprobs": 2, "max_tokens": 20, "echo": True}),
+            (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 5, "max_tokens": 20}),
+            (CHAT, {"messages": HELLO, "logprobs": True, "max_tokens": 120}),
+        ]
+        for path, body in few:
+            assert (await client.post(path, body)).status == 200
+        num_calls = len(engine.calls)
+        many: list[tuple[str, dict[str, object]]] = [
+            *((path, {**body, "max_tokens": body["max_tokens"] + 1}) for path, body in few),  # type: ignore[operator]
+            (COMPLETIONS, {"prompt": ["a"] * 8, "logprobs": 0}),
+            (CHAT, {"messages": HELLO, "logprobs": True}),
+        ]
+        for path, body in many:
+            answer = await client.post(path, body)
+            assert answer.status == 400, body
+            assert said(answer.body, 400)[1] == "logprobs"
+        assert len(engine.calls) == num_calls
+
+    run(scenario())
+
+
 def test_limits_can_be_set() -> None:
     async def scenario() -> None:
         limits = ServerLimits(max_n=2, max_prompts=1, max_logprobs=0, max_stop_strings=1, max_logit_bias=1)

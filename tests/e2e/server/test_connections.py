@@ -242,6 +242,27 @@ def test_a_body_that_never_ends_is_given_up() -> None:
     run(scenario())
 
 
+def test_a_long_answer_is_written_beside_the_event_loop() -> None:
+    writers: set[str] = set()
+
+    class Watched(ByteTokenizer):
+        def token_bytes(self, token_id: int, /) -> bytes:
+            writers.add(threading.current_thread().name)
+            return super().token_bytes(token_id)
+
+    async def scenario() -> None:
+        _, client = world(echo_backwards, tokenizer=Watched())
+        here = threading.current_thread().name
+        for prompt, beside in (("abc", False), ("abc" * 20, True)):
+            writers.clear()
+            body = {"messages": [{"role": "user", "content": prompt}], "logprobs": True, "top_logprobs": 20}
+            answer = await client.post(CHAT, body)
+            assert len(answer.json()["choices"][0]["logprobs"]["content"]) >= len(prompt)
+            assert (here not in writers) == beside
+
+    run(scenario())
+
+
 def test_once_the_server_ends_a_body_that_is_not_there_is_refused() -> None:
     async def scenario() -> None:
         shutdown = Shutdown()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -109,6 +110,17 @@ def test_what_is_not_http_gets_our_error_shape(server: RunningServer, sent: byte
         status, body = read_answer(connection)
         assert status == 400
         assert set(body) == {"error"}
+    still_works(server)
+
+
+def test_a_head_that_is_too_long_is_refused_though_it_comes_in_one_piece(server: RunningServer) -> None:
+    for long in (
+        b"GET /health?" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1",
+        b"GET / HTTP/1.1\r\na: " + b"x" * MAX_HEAD_BYTES,
+    ):
+        with connect(server) as connection:
+            connection.sendall(long + b"\r\nhost: x\r\n\r\n")
+            assert read_answer(connection)[0] == 431
     still_works(server)
 
 
@@ -235,12 +247,17 @@ def test_a_head_has_its_time_and_what_comes_after_it_has_not(caplog: pytest.LogC
     engine = ScriptedEngine(script)
     with running(engine, app_for(engine), http=Hurried) as server:
         world = World(engine, server)
-        with connect(server) as stream, connect(server) as upload, connect(server) as silent, connect(server) as half:
+        with ExitStack() as stack:
+            stream, upload, silent, half, answered = (stack.enter_context(connect(server)) for _ in range(5))
             half.sendall(b"GET /health HTTP/1.1\r\nhost:")
             send_prompt(stream, "wait", stream=True)
             upload.sendall(post(b'{"prompt": ', b"content-length: 17"))
+            answered.sendall(b"POST /health HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
+            assert read_answer(answered)[0] == 405
+            answered.sendall(b"the rest, or some of it")
             call = world.call_for("wait")
             assert read_to_the_end(silent) == b""
+            assert read_to_the_end(answered) == b""
             status, body = read_answer(half)
             assert (status, half.recv(1)) == (408, b""), body
             # These two have been at it for as long.
