@@ -37,6 +37,9 @@ _MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$")
 # Never refused for what others send: a few large bodies must not shut everybody out.
 SMALL_BODY_BYTES = 64 * 1024
 
+# A body of nothing but white space is said to be empty, if it is short.
+MAX_BLANK_BYTES = 64
+
 
 class BodyReader:
     """Reads bodies, one per request; knows how many bytes all requests hold together."""
@@ -109,12 +112,16 @@ def check_content_type(headers: Headers) -> None:
     if given.partition(";")[0].strip().lower() != "application/json":
         said = f"not {given!r}" if given else "but there is none"
         raise UnsupportedMediaType(f"Content-Type must be application/json, {said}", param="content-type")
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        reason = f"Content-Encoding {encoding[:64]!r} is not read here; send the body as it is"
+        raise UnsupportedMediaType(reason, param="content-encoding")
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | bytearray) -> T:
     """The fields of `body`; raises InvalidRequest naming the one at fault."""
     known_fields = getattr(decoder.type, "__struct_fields__", ())
-    if not body.strip():
+    if len(body) < MAX_BLANK_BYTES and not body.strip():
         needed = next((name for name in ("prompt", "messages", "tokens") if name in known_fields), "the fields")
         raise InvalidRequest(f"The body is empty; send a JSON object with {needed} in it", param=needed)
     try:

@@ -19,7 +19,7 @@ from evenflow.server.replies import DetokenizedPrompt, Health, Index, Model, Mod
 from evenflow.server.sampling import require
 from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from evenflow.server.stream import JobResponse, unless_disconnected
-from evenflow.server.tokens import tokens_response
+from evenflow.server.tokens import PART_ITEMS, tokens_response
 
 COMPLETION = msgspec.json.Decoder(CompletionRequest)
 CHAT = msgspec.json.Decoder(ChatRequest)
@@ -28,7 +28,9 @@ DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
 
 
 def spell(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    spelt = {token_id: tokenizer.token_text(token_id) for token_id in set(ids)}
+    spelt: dict[int, str] = {}
+    for start in range(0, len(ids), PART_ITEMS):  # a set of millions is made without letting go of the interpreter
+        spelt.update((token_id, tokenizer.token_text(token_id)) for token_id in set(ids[start : start + PART_ITEMS]))
     return [spelt[token_id] for token_id in ids]
 
 

@@ -294,6 +294,17 @@ def test_a_body_that_does_not_say_it_is_json_is_refused(content_type: str) -> No
     run(scenario())
 
 
+def test_a_body_that_is_compressed_is_refused() -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards)
+        for encoding, status in (("gzip", 415), ("identity", 200), ("", 200)):
+            answer = await client.post(COMPLETIONS, {"prompt": "a"}, {"content-encoding": encoding})
+            assert answer.status == status
+            assert status == 200 or said(answer.body, status)[1] == "content-encoding"
+
+    run(scenario())
+
+
 def test_a_charset_after_the_content_type_is_fine() -> None:
     async def scenario() -> None:
         _, client = world(echo_backwards)
