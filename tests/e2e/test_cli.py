@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import gguf
+import httpx
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -91,7 +94,31 @@ def test_a_gguf_file_that_is_cut_off(capfd: pytest.CaptureFixture[str], tmp_path
 
 
 def test_a_host_that_others_can_reach_without_a_key(capfd: pytest.CaptureFixture[str]) -> None:
-    assert_refused(capfd, "serve", "--host", "0.0.0.0", saying="set an API key")
+    for word in ("EVENFLOW_API_KEY", "--api-key", "--allow-unauthenticated"):
+        assert_refused(capfd, "serve", "--host", "0.0.0.0", saying=word)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("num_streams", [0, 1])
+def test_a_server_that_is_told_to_end_says_what_it_waits_for(num_streams: int) -> None:
+    arguments = ("serve", "--executor", "shadow", "--port", "0", "--shutdown-timeout", "0")
+    with subprocess.Popen([sys.executable, "-m", "evenflow", *arguments], stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        url = next(line for line in server.stderr if line.startswith("evenflow serves")).split()[-1]
+        with ExitStack() as stack:
+            for _ in range(num_streams):
+                body = {"prompt": [1], "max_tokens": 4000, "stream": True, "ignore_eos": True}
+                answer = stack.enter_context(httpx.stream("POST", f"{url}/v1/completions", json=body))
+                assert next(answer.iter_lines()).startswith("data:")
+            server.send_signal(signal.SIGTERM)
+            (line,) = server.stderr
+        assert server.wait() == 0
+    patience = "; up to 0 s to finish, a second signal stops at once"
+    assert line.strip() == (
+        f"evenflow is stopping: 1 stream is open{patience}"
+        if num_streams
+        else "evenflow is stopping: no stream is open"
+    )
 
 
 @pytest.mark.model
@@ -169,6 +196,8 @@ def test_the_models_that_can_be_pulled(capsys: pytest.CaptureFixture[str], tmp_p
 
 def test_a_model_that_cannot_be_pulled(capfd: pytest.CaptureFixture[str]) -> None:
     assert_refused(capfd, "model", "pull", "gpt-5", saying="smollm2-135m")
+    assert_refused(capfd, "model", "pull", "smolm2-135m", saying="did you mean smollm2-135m?")
+    assert_refused(capfd, "serve", "--model", "smolm2-135m", saying="did you mean smollm2-135m?")
 
 
 @pytest.mark.parametrize(

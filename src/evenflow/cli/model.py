@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from evenflow.cli.progress import model_on_disk
 from evenflow.core.errors import ModelError
-from evenflow.models.pull import PULLABLE, default_cache_dir, pulled_path
+from evenflow.models.pull import PULLABLE, default_cache_dir, not_pullable, pulled_path
 
 app = App(name="model", help="Fetch and list models.")
 
@@ -26,7 +26,7 @@ def pull(name: str, /, *, cache_dir: CacheDir = None) -> None:
         Where to keep it; $EVENFLOW_CACHE if not given, else $XDG_CACHE_HOME/evenflow, else ~/.cache/evenflow.
     """
     if name not in PULLABLE:
-        raise ModelError(f"{name!r} is not a model that evenflow can pull; it knows {', '.join(PULLABLE)}")
+        raise ModelError(f"{name!r} is {not_pullable(name)}")
     print(model_on_disk(name, cache_dir))
 
 

@@ -22,6 +22,7 @@ from evenflow.server.app import create_app
 from evenflow.server.dashboard import Dashboard
 from evenflow.server.observing import Observer
 from evenflow.server.serve import ServeSettings, check_binding, leave_now, run
+from evenflow.server.shutdown import Shutdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +74,11 @@ def serve(
                 metrics.engine_died()
             return metrics.render()
 
+        shutdown = Shutdown()
         app = create_app(
             client,
             tokenizer,
+            shutdown=shutdown,
             served_model_name=name,
             api_key=front.api_key,
             render_metrics=render_metrics,
@@ -89,5 +92,14 @@ def serve(
                 print(f"  {setting:24} {value}", file=sys.stderr)
             print(f"evenflow serves {name} at {url}", file=sys.stderr, flush=True)
 
-        status = run(client, app, settings, announce)
+        def say_goodbye() -> None:
+            count = client.num_streams
+            streams = (
+                "no stream is open" if not count else "1 stream is open" if count == 1 else f"{count} streams are open"
+            )
+            patience = f"; up to {front.shutdown_timeout:g} s to finish, a second signal stops at once" if count else ""
+            print(f"evenflow is stopping: {streams}{patience}", file=sys.stderr, flush=True)
+
+        shutdown.subscribe(say_goodbye)
+        status = run(client, app, settings, announce, shutdown)
     leave_now(status)

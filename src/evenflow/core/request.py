@@ -19,6 +19,7 @@ from enum import Enum
 from typing import NewType
 
 from evenflow.core.errors import InvalidRequest
+from evenflow.core.kinds import require_flag, require_integer, require_number, shown, wrong_kind
 
 RequestId = NewType("RequestId", str)
 
@@ -49,9 +50,24 @@ class FinishReason(Enum):
     ERROR = "error"
 
 
+def _within(param: str, value: object, rule: str, holds: bool) -> None:
+    if not holds:
+        raise InvalidRequest(f"{param} {rule}, not {shown(value)}", param=param)
+
+
 def _require(condition: bool, param: str, message: str) -> None:
     if not condition:
         raise InvalidRequest(f"{param} {message}", param=param)
+
+
+_NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,36 +97,50 @@ class SamplingParams:
     prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        _require(self.max_tokens >= 1, "max_tokens", f"must be at least 1, not {self.max_tokens}")
-        _require(0.0 <= self.temperature <= 100.0, "temperature", f"must be between 0 and 100, not {self.temperature}")
-        _require(0.0 < self.top_p <= 1.0, "top_p", f"must be above 0 and at most 1, not {self.top_p}")
-        _require(self.top_k >= 0, "top_k", f"must be 0 (off) or more, not {self.top_k}")
-        _require(0.0 <= self.min_p <= 1.0, "min_p", f"must be between 0 and 1, not {self.min_p}")
+        self._check_kinds()
+        _within("max_tokens", self.max_tokens, "must be at least 1", self.max_tokens >= 1)
+        _within("temperature", self.temperature, "must be between 0 and 100", 0.0 <= self.temperature <= 100.0)
+        _within("top_p", self.top_p, "must be above 0 and at most 1", 0.0 < self.top_p <= 1.0)
+        _within("top_k", self.top_k, "must be 0 (off) or more", self.top_k >= 0)
+        _within("min_p", self.min_p, "must be between 0 and 1", 0.0 <= self.min_p <= 1.0)
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
-            _require(-2.0 <= value <= 2.0, name, f"must be between -2 and 2, not {value}")
-        _require(
-            0.01 <= self.repetition_penalty <= 100.0,
-            "repetition_penalty",
-            f"must be between 0.01 and 100, not {self.repetition_penalty}",
-        )
+            _within(name, value, "must be between -2 and 2", -2.0 <= value <= 2.0)
+        repetition = self.repetition_penalty
+        _within("repetition_penalty", repetition, "must be between 0.01 and 100", 0.01 <= repetition <= 100.0)
         for token_id, bias in self.logit_bias:
-            _require(token_id >= 0, "logit_bias", f"has a negative token id, {token_id}")
-            _require(-100.0 <= bias <= 100.0, "logit_bias", f"must be between -100 and 100, not {bias}")
-        _require(self.seed is None or -(2**63) <= self.seed < 2**63, "seed", "must fit a signed 64-bit integer")
-        _require(
-            0 <= self.min_tokens <= self.max_tokens,
-            "min_tokens",
-            f"must be between 0 and max_tokens ({self.max_tokens}), not {self.min_tokens}",
-        )
-        _require(all(t >= 0 for t in self.stop_token_ids), "stop_token_ids", "must not be negative")
+            _within("logit_bias", token_id, "must have no negative token id", token_id >= 0)
+            _within("logit_bias", bias, "must be between -100 and 100", -100.0 <= bias <= 100.0)
+        seed = self.seed
+        _within("seed", seed, "must fit a signed 64-bit integer", seed is None or -(2**63) <= seed < 2**63)
+        low, high = self.min_tokens, self.max_tokens
+        _within("min_tokens", low, "must be between 0 and max_tokens", 0 <= low <= high)
+        for token_id in self.stop_token_ids:
+            _within("stop_token_ids", token_id, "must not be negative", token_id >= 0)
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
-            _require(
-                value is None or 0 <= value <= MAX_TOP_LOGPROBS,
-                name,
-                f"must be between 0 and {MAX_TOP_LOGPROBS}, not {value}",
-            )
+            in_range = value is None or 0 <= value <= MAX_TOP_LOGPROBS
+            _within(name, value, f"must be between 0 and {MAX_TOP_LOGPROBS}", in_range)
+
+    def _check_kinds(self) -> None:
+        for name in ("max_tokens", "top_k", "min_tokens"):
+            require_integer(name, getattr(self, name))
+        for name in ("seed", "logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                require_integer(name, getattr(self, name))
+        for name in _NUMBERS:
+            require_number(name, getattr(self, name))
+        require_flag("ignore_eos", self.ignore_eos)
+        if type(self.stop_token_ids) is not tuple:
+            raise wrong_kind("stop_token_ids", "a tuple of token ids", self.stop_token_ids)
+        for token_id in self.stop_token_ids:
+            require_integer("stop_token_ids", token_id)
+        bias_pairs = self.logit_bias
+        if type(bias_pairs) is not tuple or not all(type(pair) is tuple and len(pair) == 2 for pair in bias_pairs):
+            raise wrong_kind("logit_bias", "a tuple of pairs, each a token id and its bias", self.logit_bias)
+        for token_id, bias in self.logit_bias:
+            require_integer("logit_bias", token_id)
+            require_number("logit_bias", bias)
 
     @property
     def greedy(self) -> bool:

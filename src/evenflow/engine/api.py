@@ -9,6 +9,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from evenflow.core.events import Event
+from evenflow.core.kinds import require_flag, require_integer, require_text, wrong_kind
 from evenflow.core.plan import TokenLogprobs
 from evenflow.core.request import FinishReason, Request
 
@@ -32,12 +33,24 @@ class Delta(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """How the tokens of a request become text. Stop strings end the text before the match."""
+    """How the tokens of a request become text. Stop strings end the text before the match.
+
+    Raises `InvalidRequest` naming the field.
+    """
 
     stop: tuple[str, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     min_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if type(self.stop) is not tuple:
+            raise wrong_kind("stop", "a tuple of texts", self.stop)
+        for text in self.stop:
+            require_text("stop", text)
+        require_flag("include_stop_str_in_output", self.include_stop_str_in_output)
+        require_flag("skip_special_tokens", self.skip_special_tokens)
+        require_integer("min_tokens", self.min_tokens)
 
 
 class EngineState(Enum):

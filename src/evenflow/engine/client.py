@@ -73,6 +73,11 @@ class EngineClient:
         assert self._facts is not None, "start() has not returned"
         return self._facts
 
+    @property
+    def num_streams(self) -> int:
+        """Streams that are open; one per sequence."""
+        return len(self._streams)
+
     def subscribe(self, sink: Callable[[Sequence[Event]], None]) -> None:
         self._sinks.append(sink)
 

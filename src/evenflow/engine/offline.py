@@ -7,23 +7,31 @@ engine, and their requests run in one batch; and an interrupt (Ctrl-C) of one fr
 import asyncio
 import itertools
 import sys
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self
 
 from evenflow.core.errors import EngineUnavailable, InvalidRequest
 from evenflow.core.events import Event
 from evenflow.core.plan import TokenLogprobs
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.engine.api import Delta, EngineFacts, TextOptions
+from evenflow.engine.arguments import (
+    Message,
+    Prompt,
+    check_token_ids,
+    conversations_of,
+    prompt_of,
+    prompts_of,
+    sampling_of,
+    samplings_of,
+    text_options,
+)
 from evenflow.engine.client import EngineClient, Link
+from evenflow.engine.loop_thread import LoopThread
 from evenflow.engine.text import TokenText
-
-T = TypeVar("T")
-Prompt = str | Sequence[int]
-Message = Mapping[str, object]
 
 
 class ChatTemplate(Protocol):
@@ -55,46 +63,6 @@ class Completion:
     num_cached_tokens: int
 
 
-class _LoopThread:
-    """An event loop that runs in a daemon thread until it is ended."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._ended = asyncio.Event()
-        self._thread = threading.Thread(target=self._live, name="evenflow-streams", daemon=True)
-        self._thread.start()
-
-    def _live(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._until_ended())
-
-    async def _until_ended(self) -> None:
-        await self._ended.wait()
-
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Its result, or what it raised. If the caller is interrupted, so is the coroutine."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def end_after(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Returns at once."""
-
-        async def last() -> None:
-            try:
-                await coroutine
-            finally:
-                self._ended.set()
-
-        asyncio.run_coroutine_threadsafe(last(), self._loop)
-
-    def join(self) -> None:
-        self._thread.join()
-
-
 class OfflineEngine:
     """An engine at the other end of `link`, for callers that wait."""
 
@@ -102,7 +70,7 @@ class OfflineEngine:
         self._tokenizer = tokenizer
         self._numbers = itertools.count()
         self._closed = False
-        self._loop = _LoopThread()
+        self._loop = LoopThread()
         self._client = EngineClient(link, tokenizer)
         try:
             self._loop.call(self._client.start())
@@ -138,8 +106,9 @@ class OfflineEngine:
         Raises the first RequestError, if a prompt is refused; the others are then aborted.
         """
         self._check_open()
-        each = _as_list(prompts)
-        return self._complete([self._encode(prompt) for prompt in each], sampling, _text_options(stop, text))
+        options, each = text_options(stop, text), prompts_of(prompts)
+        params = samplings_of(sampling, len(each))
+        return self._complete([self._encode(prompt) for prompt in each], params, options)
 
     def chat(
         self,
@@ -151,9 +120,9 @@ class OfflineEngine:
     ) -> list[Completion]:
         """As `generate`, for one conversation or several: each a list of {"role": ..., "content": ...}."""
         self._check_open()
-        each = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        prompts = [self._render(conversation) for conversation in each]  # type: ignore[arg-type] # the line above
-        return self._complete(prompts, sampling, _text_options(stop, text))
+        options, each = text_options(stop, text), conversations_of(messages)
+        params = samplings_of(sampling, len(each))
+        return self._complete([self._render(conversation) for conversation in each], params, options)
 
     def stream(
         self,
@@ -165,8 +134,11 @@ class OfflineEngine:
     ) -> Iterator[Delta]:
         """The completion of one prompt as it comes. Leaving the iterator early aborts the request."""
         self._check_open()
-        request = self._request(self._encode(prompt).token_ids, sampling or SamplingParams())
-        options = replace(_text_options(stop, text), min_tokens=request.sampling.min_tokens)
+        options, params = text_options(stop, text), sampling_of(sampling)
+        request = self._request(self._encode(prompt_of(prompt)).token_ids, params)
+        return self._deltas(request, replace(options, min_tokens=params.min_tokens))
+
+    def _deltas(self, request: Request, options: TextOptions) -> Iterator[Delta]:
         deltas = self._client.generate(request, options)
 
         async def next_delta() -> Delta:
@@ -181,7 +153,8 @@ class OfflineEngine:
                 leaving = delta.finish_reason is not None
             finally:
                 if leaving:
-                    self._loop.call(deltas.aclose())
+                    with suppress(EngineUnavailable):  # closed meanwhile: nothing is left to abort
+                        self._loop.call(deltas.aclose())
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -210,19 +183,29 @@ class OfflineEngine:
         if self._closed:
             raise EngineUnavailable("the engine was closed")
 
-    def _encode(self, prompt: Prompt) -> "_Prompt":
+    def _encode(self, prompt: str | tuple[int, ...]) -> "_Prompt":
         if isinstance(prompt, str):
-            return _Prompt(prompt, tuple(self._tokenizer.encode(prompt)))
-        return _Prompt(None, tuple(prompt))
+            return _Prompt(prompt, self._tokens(prompt, "prompt"))
+        check_token_ids(prompt, self.facts.vocab_size, "prompt")
+        return _Prompt(None, prompt)
+
+    def _tokens(self, text: str, param: str, *, add_special_tokens: bool = True) -> tuple[int, ...]:
+        try:
+            return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{param}: {error.message}", param=param) from error
 
     def _render(self, messages: Sequence[Message]) -> "_Prompt":
         template = self._tokenizer.chat_template
         if template is None:
             raise InvalidRequest("the model has no chat template; use generate() with a prompt", param="messages")
         prompt = template.render(messages, add_generation_prompt=True)
-        return _Prompt(prompt, tuple(self._tokenizer.encode(prompt, add_special_tokens=False)))
+        return _Prompt(prompt, self._tokens(prompt, "messages", add_special_tokens=False))
 
     def _request(self, token_ids: tuple[int, ...], sampling: SamplingParams) -> Request:
+        vocab_size = self.facts.vocab_size
+        check_token_ids(sampling.stop_token_ids, vocab_size, "stop_token_ids")
+        check_token_ids([token_id for token_id, _ in sampling.logit_bias], vocab_size, "logit_bias")
         return Request(
             id=RequestId(f"llm-{next(self._numbers)}"),
             prompt_token_ids=token_ids,
@@ -234,13 +217,10 @@ class OfflineEngine:
     def _complete(
         self,
         prompts: Sequence["_Prompt"],
-        sampling: SamplingParams | Sequence[SamplingParams] | None,
+        sampling: Sequence[SamplingParams],
         options: TextOptions,
     ) -> list[Completion]:
-        each = [sampling or SamplingParams()] * len(prompts) if not isinstance(sampling, Sequence) else sampling
-        if len(each) != len(prompts):
-            raise InvalidRequest(f"{len(prompts)} prompts but {len(each)} sampling parameters", param="sampling")
-        requests = [self._request(prompt.token_ids, params) for prompt, params in zip(prompts, each, strict=True)]
+        requests = [self._request(prompt.token_ids, params) for prompt, params in zip(prompts, sampling, strict=True)]
         deltas = self._loop.call(self._run_all(requests, options))
         return [_completion(prompt, delta) for prompt, delta in zip(prompts, deltas, strict=True)]
 
@@ -260,18 +240,6 @@ class OfflineEngine:
 class _Prompt:
     text: str | None
     token_ids: tuple[int, ...]
-
-
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item] # one prompt, as text or as token ids
-    return prompts  # type: ignore[return-value]
-
-
-def _text_options(stop: str | Sequence[str], text: TextOptions | None) -> TextOptions:
-    options = text or TextOptions()
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    return replace(options, stop=(*options.stop, *stops))
 
 
 def _completion(prompt: _Prompt, whole: Delta) -> Completion:

@@ -6,6 +6,7 @@ the size of the one member that is taken from it, and the SHA-256 of the finishe
 under its final name only when all of that holds, next to a marker with its hash.
 """
 
+import difflib
 import hashlib
 import os
 import subprocess
@@ -163,9 +164,16 @@ def pull(name: str, cache_dir: Path, progress: Callable[[PullProgress], None], *
     return folder / model.file_name
 
 
+def not_pullable(name: str) -> str:
+    """Says of a name that it is not in the table, and what may have been meant."""
+    near = difflib.get_close_matches(name.lower()[:64], PULLABLE, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"not a model that evenflow can pull ({', '.join(PULLABLE)}{hint})"
+
+
 def _pullable(name: str) -> PullableModel:
     if name not in PULLABLE:
-        raise ModelError(f"'{name}' is not a model that evenflow can pull. Known: {', '.join(PULLABLE)}.")
+        raise ModelError(f"'{name}' is {not_pullable(name)}.")
     return PULLABLE[name]
 
 

@@ -15,7 +15,7 @@ from evenflow.models.config import ModelConfig
 from evenflow.models.config_folder import read_folder_config
 from evenflow.models.config_gguf import read_gguf_config
 from evenflow.models.gguf_file import GGUFFile
-from evenflow.models.pull import PULLABLE, PullProgress, default_cache_dir, pull
+from evenflow.models.pull import PULLABLE, PullProgress, default_cache_dir, not_pullable, pull
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ("*.safetensors", "*.safetensors.index.json", "*config.json", "tokenizer.json", "chat_template.*")
@@ -48,9 +48,7 @@ def resolve_model(
         return path
     if _HUB_NAME.fullmatch(name_or_path):
         return _from_hub(name_or_path)
-    raise ModelError(
-        f"{name_or_path}: no such file or folder, and not a model that evenflow can pull ({', '.join(PULLABLE)})."
-    )
+    raise ModelError(f"{name_or_path}: no such file or folder, and {not_pullable(name_or_path)}.")
 
 
 def _in_folder(folder: Path) -> Path:
@@ -67,11 +65,11 @@ def _from_hub(name: str) -> Path:
     instead = f"Give a local folder, a .gguf file, or pull one of {', '.join(PULLABLE)} with `evenflow model pull`."
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ModelError(
-            f"{name}: no such folder, and fetching it from the hub needs `pip install evenflow[hub]`. {instead}"
+            f"{name}: no such folder, and fetching it from the hub needs `pip install 'evenflow[hub]'`. {instead}"
         )
     hub = importlib.import_module("huggingface_hub")  # optional, and slow to import
     try:
         return Path(hub.snapshot_download(name, allow_patterns=list(_HUB_FILES)))
     except Exception as error:  # whatever the network and the hub come up with
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ModelError(f"{name}: no such folder, and the hub did not give it: {reason} {instead}") from error
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(" .:;,")
+        raise ModelError(f"{name}: no such folder, and the hub did not give it ({reason}). {instead}") from error

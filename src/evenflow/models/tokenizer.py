@@ -18,6 +18,7 @@ from evenflow.models.source import is_gguf
 from evenflow.models.tokenizer_bound import max_chars_per_token
 from evenflow.models.tokenizer_bytes import byte_level_bytes, sentencepiece_bytes
 from evenflow.models.tokenizer_gguf import Vocabulary, build_backend
+from evenflow.models.tokenizer_seams import PIECE_CHARS, cut, seam_of
 
 MAX_TOKENIZER_BYTES = 256 << 20
 MAX_CONFIG_BYTES = 16 << 20
@@ -43,8 +44,22 @@ class Tokenizer:
         self._special = frozenset(i for i, token in backend.get_added_tokens_decoder().items() if token.special)
         self._bytes_of: Callable[[str], bytes] = _bytes_of(backend)
         self._token_bytes: dict[int, bytes] = {}
+        self._seam = seam_of(backend)
+        self._before, self._after = _surroundings(backend)
+        # One object per id, which a list of millions of ids can share.
+        self._ids = tuple(range(self.vocab_size))
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Raises InvalidRequest for what is no text, and for megabytes that cannot be cut into pieces."""
+        if len(text) <= PIECE_CHARS:
+            return self._encode(text, add_special_tokens)
+        ids = list(self._before) if add_special_tokens else []
+        for piece in cut(text, self._seam):
+            ids.extend(map(self._ids.__getitem__, self._encode(piece, add_special_tokens=False)))
+        ids.extend(self._after if add_special_tokens else ())
+        return ids
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         try:
             # The batch call releases the interpreter lock while it works and does not track character offsets.
             [encoding] = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
@@ -88,6 +103,15 @@ class Tokenizer:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path)
     return _from_gguf(GGUFFile(path)) if is_gguf(path) else _from_folder(path)
+
+
+def _surroundings(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
+    """What `encode` puts before and after a text, whatever the text."""
+    [encoding] = backend.encode_batch_fast(["a"], add_special_tokens=True)
+    added = [bool(mask) for mask in encoding.special_tokens_mask]
+    first = added.index(False) if False in added else len(added)
+    last = len(added) - (added[::-1].index(False) if False in added else 0)
+    return encoding.ids[:first], encoding.ids[last:]
 
 
 def _bytes_of(backend: tokenizers.Tokenizer) -> Callable[[str], bytes]:

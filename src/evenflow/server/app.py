@@ -29,6 +29,7 @@ from evenflow.server.logprobs import token_texts
 from evenflow.server.middleware import ApiKey, RequestIds
 from evenflow.server.prompts import Prompter
 from evenflow.server.routes import Routes
+from evenflow.server.shutdown import Shutdown
 
 # What nginx logs for a client that hung up; it reaches nobody.
 CLIENT_CLOSED_REQUEST = 499
@@ -56,6 +57,7 @@ def create_app(
     render_metrics: Callable[[], tuple[bytes, str]] = no_metrics,
     observe_n: Callable[[int], None] = lambda n: None,
     max_chars_per_token: int | None = None,
+    shutdown: Shutdown | None = None,
     extra_routes: Sequence[BaseRoute] = (),
     now: Callable[[], float] = time.monotonic,
     new_id: Callable[[], str] = random_id,
@@ -63,11 +65,15 @@ def create_app(
     """The engine may still be starting: until it is ready, generation answers 503.
 
     `max_chars_per_token` is the most characters of input that one token can stand for, if the tokenizer has such a
-    bound (no normalizer, no special token that swallows spaces); it refuses hopelessly long prompts untokenised.
-    `render_metrics` gives the body of /metrics and its content type; `observe_n` is told the `n` of each request.
+    bound (models/tokenizer_bound.py); it refuses hopelessly long prompts untokenised.
+    Once `shutdown` is asked for, bodies that are not complete are refused. `render_metrics` gives the body of /metrics
+    and its content type; `observe_n` is told the `n` of each request.
     """
     limits = limits or ServerLimits()
     lanes = Lanes()
+    bodies = BodyReader(limits)
+    if shutdown is not None:
+        shutdown.subscribe(bodies.close)
     front = Front(
         engine=engine,
         tokenizer=tokenizer,
@@ -75,7 +81,7 @@ def create_app(
         served_model_name=served_model_name,
         limits=limits,
         prompter=Prompter(tokenizer, lanes, limits, max_chars_per_token),
-        bodies=BodyReader(limits),
+        bodies=bodies,
         live=LiveJobs(),
         now=now,
         unix_time=unix_time,

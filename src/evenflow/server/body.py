@@ -16,7 +16,14 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from evenflow.core.errors import InvalidRequest
-from evenflow.server.errors import BodyTooLarge, BodyTooSlow, Disconnected, TooManyBodies, UnsupportedMediaType
+from evenflow.server.errors import (
+    BodyTooLarge,
+    BodyTooSlow,
+    Disconnected,
+    ShuttingDown,
+    TooManyBodies,
+    UnsupportedMediaType,
+)
 from evenflow.server.limits import ServerLimits
 
 T = TypeVar("T")
@@ -30,6 +37,9 @@ _MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$")
 # Never refused for what others send: a few large bodies must not shut everybody out.
 SMALL_BODY_BYTES = 64 * 1024
 
+# A body of nothing but white space is said to be empty, if it is short.
+MAX_BLANK_BYTES = 64
+
 
 class BodyReader:
     """Reads bodies, one per request; knows how many bytes all requests hold together."""
@@ -37,6 +47,15 @@ class BodyReader:
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._bytes_in_flight = 0
+        self._unfinished: set[asyncio.Timeout] = set()
+        self._closed = False
+
+    def close(self) -> None:
+        """Wait for no body from now on: one that is not here already is refused."""
+        self._closed = True
+        for timeout in self._unfinished:
+            if not timeout.expired():
+                timeout.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def receive(self, scope: Scope, receive: Receive) -> AsyncIterator[bytearray]:
@@ -45,15 +64,24 @@ class BodyReader:
         self._refuse_if_declared_too_large(Headers(scope=scope).get("content-length"))
         body = bytearray()
         try:
-            try:
-                async with asyncio.timeout(self._limits.max_body_seconds):
-                    await self._fill(body, receive)
-            except TimeoutError:
-                seconds = self._limits.max_body_seconds
-                raise BodyTooSlow(f"The body was not complete after {seconds} seconds; send it faster") from None
+            await self._fill_in_time(body, receive)
             yield body
         finally:
             self._bytes_in_flight -= len(body)
+
+    async def _fill_in_time(self, body: bytearray, receive: Receive) -> None:
+        seconds = 0.0 if self._closed else self._limits.max_body_seconds
+        timeout = asyncio.timeout(seconds)
+        self._unfinished.add(timeout)
+        try:
+            async with timeout:
+                await self._fill(body, receive)
+        except TimeoutError:
+            if self._closed:
+                raise ShuttingDown("The server is shutting down; send this to another one") from None
+            raise BodyTooSlow(f"The body was not complete after {seconds} seconds; send it faster") from None
+        finally:
+            self._unfinished.discard(timeout)
 
     async def _fill(self, body: bytearray, receive: Receive) -> None:
         more = True
@@ -84,14 +112,22 @@ def check_content_type(headers: Headers) -> None:
     if given.partition(";")[0].strip().lower() != "application/json":
         said = f"not {given!r}" if given else "but there is none"
         raise UnsupportedMediaType(f"Content-Type must be application/json, {said}", param="content-type")
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.strip().lower() not in ("", "identity"):
+        reason = f"Content-Encoding {encoding[:64]!r} is not read here; send the body as it is"
+        raise UnsupportedMediaType(reason, param="content-encoding")
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | bytearray) -> T:
     """The fields of `body`; raises InvalidRequest naming the one at fault."""
+    known_fields = getattr(decoder.type, "__struct_fields__", ())
+    if len(body) < MAX_BLANK_BYTES and not body.strip():
+        needed = next((name for name in ("prompt", "messages", "tokens") if name in known_fields), "the fields")
+        raise InvalidRequest(f"The body is empty; send a JSON object with {needed} in it", param=needed)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), getattr(decoder.type, "__struct_fields__", ())) from None
+        raise _wrong_field(str(error), known_fields) from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}") from None
     except RecursionError:

@@ -20,7 +20,14 @@ from evenflow.server.replies import (
     ChatMessage,
     Usage,
 )
-from evenflow.server.sampling import check_common, fit_length, require, sampling_params, text_options
+from evenflow.server.sampling import (
+    check_common,
+    check_logprob_entries,
+    fit_length,
+    require,
+    sampling_params,
+    text_options,
+)
 from evenflow.server.schema import ChatRequest, refuse_unserved
 
 
@@ -39,6 +46,7 @@ async def chat_job(front: Front, fields: ChatRequest, call: Call) -> Job:
     sampling = replace(sampling_params(fields, facts, limits), logprobs=(top or 0) if fields.logprobs else None)
     prompt = await front.prompter.from_messages(Conversation.of(fields), facts)
     fitted = fit_length(sampling, len(prompt.token_ids), facts, asked=asked, default=None)
+    check_logprob_entries([prompt], [fitted], fields.n or 1, limits.max_logprob_entries)
     draft = Draft(
         f"chatcmpl-{call.request_id}", call, front.served_model_name, fields, options, front.tokenizer.eos_token_ids
     )

@@ -11,7 +11,14 @@ from evenflow.server.jobs import Call, Draft, Job
 from evenflow.server.logprobs import OffsetLogprobs, no_logprobs
 from evenflow.server.prompts import split_prompts
 from evenflow.server.replies import Completion, CompletionChoice, Usage
-from evenflow.server.sampling import check_common, fit_length, require, sampling_params, text_options
+from evenflow.server.sampling import (
+    check_common,
+    check_logprob_entries,
+    fit_length,
+    require,
+    sampling_params,
+    text_options,
+)
 from evenflow.server.schema import CompletionRequest, refuse_unserved
 
 DEFAULT_MAX_TOKENS = 16
@@ -40,6 +47,7 @@ async def completion_job(front: Front, fields: CompletionRequest, call: Call) ->
         fit_length(sampling, len(prompt.token_ids), facts, asked=asked, default=DEFAULT_MAX_TOKENS)
         for prompt in prompts
     ]
+    check_logprob_entries(prompts, fitted, n, limits.max_logprob_entries)
     draft = Draft(
         f"cmpl-{call.request_id}", call, front.served_model_name, fields, options, front.tokenizer.eos_token_ids
     )

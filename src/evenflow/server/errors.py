@@ -34,6 +34,10 @@ class BodyTooSlow(RequestError):
     """The body was not complete within `ServerLimits.max_body_seconds`."""
 
 
+class ShuttingDown(EngineUnavailable):
+    """The server ends; what it has not begun it will not begin."""
+
+
 class TooManyBodies(RequestError):
     """Other requests' bodies fill the memory that bodies may take; try again later."""
 
@@ -119,6 +123,10 @@ def error_headers(error: BaseException) -> dict[str, str]:
     match error:
         case QueueFull():
             return {"retry-after": str(max(1, round(error.retry_after_seconds)))}
+        case ShuttingDown():
+            return {"retry-after": str(round(RETRY_AFTER_SECONDS)), "connection": "close"}
+        case BodyTooSlow():
+            return {"connection": "close"}
         case EngineUnavailable() | TooManyBodies():
             return {"retry-after": str(round(RETRY_AFTER_SECONDS))}
         case InvalidApiKey():

@@ -7,7 +7,7 @@ from evenflow.core.errors import EngineUnavailable
 from evenflow.engine.api import Engine, EngineFacts, EngineState
 from evenflow.server.body import BodyReader
 from evenflow.server.encoding import Tokenizer
-from evenflow.server.errors import UnknownModel
+from evenflow.server.errors import ShuttingDown, UnknownModel
 from evenflow.server.jobs import Call, LiveJobs
 from evenflow.server.limits import ServerLimits
 from evenflow.server.logprobs import TokenTexts
@@ -42,7 +42,7 @@ class Front:
             case EngineState.STARTING:
                 raise EngineUnavailable("The model is still loading; try again soon")
             case EngineState.DRAINING:
-                raise EngineUnavailable("The server is shutting down; send this to another one")
+                raise ShuttingDown("The server is shutting down; send this to another one")
             case EngineState.DEAD:
                 raise EngineUnavailable(f"The engine is dead: {engine.death_reason or 'it did not say why'}")
 

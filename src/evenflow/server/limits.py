@@ -14,7 +14,8 @@ class ServerLimits:
 
     `max_body_bytes_in_flight` bounds the memory of all bodies together, from their first byte until their prompt is
     tokenised; small ones always fit. A body that is not complete after `max_body_seconds` is given up, so that nobody
-    can hold that memory for ever. `max_sequences` bounds prompts times `n` of one request.
+    can hold that memory for ever. `max_sequences` bounds prompts times `n` of one request, `max_logprob_entries` the
+    log-probabilities that its answer may have to hold.
     """
 
     max_body_bytes: int = 32 * MIB
@@ -24,6 +25,7 @@ class ServerLimits:
     max_n: int = 128
     max_sequences: int = 512
     max_logprobs: int = MAX_TOP_LOGPROBS
+    max_logprob_entries: int = 4 * MIB
     max_stop_strings: int = 16
     max_stop_chars: int = 1024
     max_stop_token_ids: int = 256

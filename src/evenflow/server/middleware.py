@@ -16,9 +16,9 @@ from evenflow.server.errors import InvalidApiKey, error_response
 REQUEST_ID_HEADER = "x-request-id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 
-# What a load balancer asks must not need a key. Everything else does, also what is added later.
-# The dashboard's page has no data in it.
-OPEN_PATHS: Set[str] = frozenset({"/health", "/ready", "/version", "/dashboard", "/dashboard/presets"})
+# What a load balancer asks must not need a key, nor must the question what this is. Everything else does, also what is
+# added later. The dashboard's page has no data in it.
+OPEN_PATHS: Set[str] = frozenset({"/", "/health", "/ready", "/version", "/dashboard", "/dashboard/presets"})
 
 
 class RequestIds:

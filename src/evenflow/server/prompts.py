@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 
 from evenflow.core.errors import ContextOverflow, InvalidRequest
 from evenflow.engine.api import EngineFacts
+from evenflow.engine.arguments import check_token_ids
 from evenflow.server.encoding import Lanes, TemplateMessage, Tokenizer
 from evenflow.server.limits import ServerLimits
 from evenflow.server.schema import ChatRequest, Message, TemplateValue, TokenizeRequest, refuse_unserved
@@ -65,13 +66,13 @@ class Prompter:
             return [self._checked(ids, None, facts, "prompt") for ids in texts_or_ids if not isinstance(ids, str)]
         for text in texts:
             self._refuse_if_hopeless(text, facts, "prompt")
-        encoded = await self.encode(texts, add_special_tokens=add_special_tokens)
+        encoded = await self.encode(texts, "prompt", add_special_tokens=add_special_tokens)
         return [self._checked(ids, text, facts, "prompt") for ids, text in zip(encoded, texts, strict=True)]
 
     async def from_messages(self, conversation: Conversation, facts: EngineFacts) -> Prompt:
         text = await self.render(conversation)
         self._refuse_if_hopeless(text, facts, "messages")
-        (ids,) = await self.encode([text], add_special_tokens=conversation.add_special_tokens)
+        (ids,) = await self.encode([text], "messages", add_special_tokens=conversation.add_special_tokens)
         return self._checked(ids, text, facts, "messages")
 
     async def render(self, conversation: Conversation) -> str:
@@ -81,11 +82,15 @@ class Prompter:
         num_chars = sum(len(turn["content"]) for turn in turns)
         return await self.lanes.run(num_chars, lambda: self._render(turns, conversation))
 
-    async def encode(self, texts: Sequence[str], *, add_special_tokens: bool) -> list[list[int]]:
+    async def encode(self, texts: Sequence[str], param: str, *, add_special_tokens: bool) -> list[list[int]]:
+        """`param` is the field that the texts came in."""
         encode = self.tokenizer.encode
-        return await self.lanes.run(
-            sum(map(len, texts)), lambda: [encode(text, add_special_tokens=add_special_tokens) for text in texts]
-        )
+        try:
+            return await self.lanes.run(
+                sum(map(len, texts)), lambda: [encode(text, add_special_tokens=add_special_tokens) for text in texts]
+            )
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{param}: {error.message}", param=param) from error
 
     def _refuse_if_hopeless(self, text: str, facts: EngineFacts, param: str) -> None:
         """Spares the tokenizer a text that cannot fit, however few tokens it makes of it."""
@@ -121,13 +126,6 @@ class Prompter:
             )
         check_token_ids(ids, facts.vocab_size, param)
         return Prompt(tuple(ids), text)
-
-
-def check_token_ids(ids: Sequence[int], vocab_size: int, param: str) -> None:
-    for outermost in (min(ids, default=0), max(ids, default=0)):
-        if not 0 <= outermost < vocab_size:
-            message = f"{param} has the token id {outermost}; ids must be between 0 and {vocab_size - 1}"
-            raise InvalidRequest(message, param=param)
 
 
 def split_prompts(field: str | list[str | int | list[int]] | None, limits: ServerLimits) -> list[str | list[int]]:

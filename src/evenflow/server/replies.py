@@ -152,3 +152,11 @@ class Readiness(msgspec.Struct):
 
 class Version(msgspec.Struct):
     version: str
+
+
+class Index(msgspec.Struct):
+    """What there is here: the method and the path of every endpoint."""
+
+    name: Literal["evenflow"]
+    version: str
+    endpoints: list[str]

@@ -7,23 +7,31 @@ from starlette.routing import Route
 
 from evenflow.core.errors import InvalidRequest
 from evenflow.engine.api import EngineState
+from evenflow.engine.arguments import check_token_ids
 from evenflow.server.body import decode
 from evenflow.server.chat import ChatFormat, chat_job
 from evenflow.server.completions import CompletionFormat, completion_job
+from evenflow.server.encoding import Tokenizer
 from evenflow.server.errors import RETRY_AFTER_SECONDS
 from evenflow.server.front import Front
-from evenflow.server.prompts import Conversation, check_token_ids
-from evenflow.server.replies import DetokenizedPrompt, Health, Model, ModelList, Readiness, Tokens, Version
+from evenflow.server.prompts import Conversation
+from evenflow.server.replies import DetokenizedPrompt, Health, Index, Model, ModelList, Readiness, Tokens, Version
 from evenflow.server.sampling import require
 from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from evenflow.server.stream import JobResponse, unless_disconnected
-
-# The text format of the Prometheus exposition, which every scraper reads.
+from evenflow.server.tokens import PART_ITEMS, tokens_response
 
 COMPLETION = msgspec.json.Decoder(CompletionRequest)
 CHAT = msgspec.json.Decoder(ChatRequest)
 TOKENIZE = msgspec.json.Decoder(TokenizeRequest)
 DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
+
+
+def spell(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    spelt: dict[int, str] = {}
+    for start in range(0, len(ids), PART_ITEMS):  # a set of millions is made without letting go of the interpreter
+        spelt.update((token_id, tokenizer.token_text(token_id)) for token_id in set(ids[start : start + PART_ITEMS]))
+    return [spelt[token_id] for token_id in ids]
 
 
 def json(payload: msgspec.Struct, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -38,6 +46,7 @@ class Routes:
 
     def table(self) -> list[Route]:
         return [
+            Route("/", self.index, methods=["GET"]),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chat_completions, methods=["POST"]),
             Route("/v1/models", self.models, methods=["GET"]),
@@ -50,6 +59,13 @@ class Routes:
             Route("/version", self.version, methods=["GET"]),
         ]
 
+    async def index(self, request: Request) -> Response:
+        """For who opens the server in a browser, or takes its address for the API's."""
+        endpoints = [
+            f"{method} {route.path}" for route in self.table() for method in route.methods or () if method != "HEAD"
+        ]
+        return json(Index(name="evenflow", version=self._front.version, endpoints=endpoints))
+
     async def completions(self, request: Request) -> Response:
         front = self._front
         front.facts()
@@ -59,7 +75,7 @@ class Routes:
             job = await unless_disconnected(request.receive, completion_job(front, fields, call))
         front.observe_n(job.n)
         answer = CompletionFormat(job, front, echo=bool(fields.echo))
-        return JobResponse(job, answer, front.engine, front.live)
+        return JobResponse(job, answer, front.engine, front.live, front.prompter.lanes)
 
     async def chat_completions(self, request: Request) -> Response:
         front = self._front
@@ -69,7 +85,7 @@ class Routes:
             fields = decode(CHAT, body)
             job = await unless_disconnected(request.receive, chat_job(front, fields, call))
         front.observe_n(job.n)
-        return JobResponse(job, ChatFormat(job, front), front.engine, front.live)
+        return JobResponse(job, ChatFormat(job, front), front.engine, front.live, front.prompter.lanes)
 
     async def models(self, request: Request) -> Response:
         return json(ModelList(object="list", data=[self._model()]))
@@ -93,7 +109,8 @@ class Routes:
         async with front.bodies.receive(request.scope, request.receive) as body:
             fields = decode(TOKENIZE, body)
             front.check_model(fields.model)
-            return json(await unless_disconnected(request.receive, self._tokens(fields)))
+            tokens = await unless_disconnected(request.receive, self._tokens(fields))
+        return tokens_response(tokens)
 
     async def _tokens(self, fields: TokenizeRequest) -> Tokens:
         front = self._front
@@ -101,15 +118,15 @@ class Routes:
         if (fields.prompt is None) == (fields.messages is None):
             raise InvalidRequest("Send either prompt or messages", param="prompt")
         add_special_tokens = fields.add_special_tokens is not False
-        text = fields.prompt
+        text, param = fields.prompt, "prompt"
         if text is None:
             conversation = Conversation.of(fields)
             text, add_special_tokens = await front.prompter.render(conversation), conversation.add_special_tokens
-        (ids,) = await front.prompter.encode([text], add_special_tokens=add_special_tokens)
-        spelling = front.tokenizer.token_text
+            param = "messages"
+        (ids,) = await front.prompter.encode([text], param, add_special_tokens=add_special_tokens)
         spelt = None
         if fields.return_token_strs:
-            spelt = await front.prompter.lanes.run(len(ids), lambda: [spelling(token_id) for token_id in ids])
+            spelt = await front.prompter.lanes.run(len(ids), lambda: spell(front.tokenizer, ids))
         return Tokens(count=len(ids), max_model_len=facts.max_model_len, tokens=ids, token_strs=spelt)
 
     async def detokenize(self, request: Request) -> Response:

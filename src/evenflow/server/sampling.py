@@ -4,13 +4,15 @@ Everything here is checked before the prompt is tokenised, so that a wrong field
 settled afterwards, when it is known what the prompt leaves of the context.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from evenflow.core.errors import ContextOverflow, InvalidRequest
 from evenflow.core.request import SamplingParams
 from evenflow.engine.api import EngineFacts, TextOptions
+from evenflow.engine.arguments import check_token_ids
 from evenflow.server.limits import ServerLimits
-from evenflow.server.prompts import check_token_ids
+from evenflow.server.prompts import Prompt
 from evenflow.server.schema import GenerationFields
 
 DEFAULTS = SamplingParams()
@@ -76,6 +78,18 @@ def sampling_params(fields: GenerationFields, facts: EngineFacts, limits: Server
         frequency_penalty=_given(fields.frequency_penalty, DEFAULTS.frequency_penalty),
         repetition_penalty=_given(fields.repetition_penalty, DEFAULTS.repetition_penalty),
     )
+
+
+def check_logprob_entries(prompts: Sequence[Prompt], sampling: Sequence[SamplingParams], n: int, most: int) -> None:
+    """`sampling[i]` is for `n` sequences of `prompts[i]`, its length settled."""
+    total = 0
+    for prompt, params in zip(prompts, sampling, strict=True):
+        if params.logprobs is not None:
+            total += n * params.max_tokens * (1 + params.logprobs)
+        if params.prompt_logprobs is not None:
+            total += n * len(prompt.token_ids) * (1 + params.prompt_logprobs)
+    reason = f"asks for up to {total} log-probabilities; this server reports at most {most} a request, so ask for fewer"
+    require(total <= most, "logprobs", f"{reason}, or for fewer tokens")
 
 
 def _given(value: float | None, default: float) -> float:

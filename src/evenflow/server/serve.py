@@ -3,8 +3,9 @@
     bind     before the model loads, so that a taken port is known at once
     load     the port answers meanwhile: /health is alive, /ready says no, the rest is 503
     serve
-    drain    at the first SIGTERM or SIGINT: new requests get 503, running ones may finish within the shutdown timeout;
-             what is left then is aborted, and its stream ends with an error event
+    drain    at the first SIGTERM or SIGINT: new requests and those whose body is not complete get 503, running ones
+             may finish within the shutdown timeout; what is left then is aborted, and its stream ends with an error
+             event
     end      exit status 0
 
 A second signal ends everything at once, with the exit status that the signal would have given.
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import NoReturn
 
 import uvicorn
@@ -26,10 +28,12 @@ from starlette.types import ASGIApp
 
 from evenflow.core.errors import ConfigError
 from evenflow.engine.api import Engine
-from evenflow.server.http_protocol import BoundedHttp
+from evenflow.server.http_protocol import BoundedHttp, Visitors, quieten
+from evenflow.server.shutdown import Shutdown
 
-# After the engine has given its last token: how long a slow reader may take for what is on its way.
-LAST_BYTES_SECONDS = 5
+# After the engine has given its last token: how long a slow reader may take for what is on its way. Within the shutdown
+# timeout, but at least the shorter of the two: what was aborted at the timeout still hears of it.
+LAST_BYTES_SECONDS = (1.0, 5.0)
 
 # Longer than the idle time after which HTTP clients drop a pooled connection, so that it is they who close it: a
 # server that closes first may do so while the next request is on its way.
@@ -57,8 +61,9 @@ def check_binding(host: str, api_key: str | None, allow_unauthenticated: bool) -
         raise ConfigError("The API key is empty; give a key, or none at all")
     if api_key is None and not allow_unauthenticated and not is_loopback(host):
         raise ConfigError(
-            f"{host or 'the empty host'} can be reached from other machines: set an API key, bind to 127.0.0.1, or "
-            "allow unauthenticated use explicitly"
+            f"host {host!r} can be reached from other machines. Set an API key (in the environment as "
+            "EVENFLOW_API_KEY, or with --api-key), or listen on 127.0.0.1 only (leave out --host), or let everybody in "
+            "with --allow-unauthenticated"
         )
 
 
@@ -71,22 +76,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Shutdown:
-    """What the operator wants: first to end in good order, then to end."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.forced = asyncio.Event()
-        self.signal_number: int = signal.SIGTERM
-
-    def ask(self, signal_number: int = signal.SIGTERM) -> None:
-        self.signal_number = signal_number
-        (self.forced if self.asked.is_set() else self.asked).set()
-
-
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.server_state = Visitors()
         self.up = asyncio.Event()
 
     @contextmanager
@@ -112,17 +105,18 @@ class _Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def run(engine: Engine, app: ASGIApp, settings: ServeSettings, announce: Callable[[str], None]) -> int:
+def run(
+    engine: Engine, app: ASGIApp, settings: ServeSettings, announce: Callable[[str], None], shutdown: Shutdown
+) -> int:
     """Serve until a signal; returns the exit status, to be given to `leave_now` when all files are closed.
 
-    `announce` is given the URL once requests are taken.
+    `announce` is given the URL once requests are taken. `shutdown` is told of signals; the app should know it too.
     Raises ConfigError if the address cannot be bound, and what `engine.start` raises.
     """
     with bind(settings) as listener:
         config = uvicorn_config(app)
 
         async def main() -> int:
-            shutdown = Shutdown()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, shutdown.ask, number)
@@ -162,10 +156,11 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp, http: type[BoundedHttp] = BoundedHttp) -> uvicorn.Config:
+    quieten()
     return uvicorn.Config(
         app,
-        http=BoundedHttp,
+        http=http,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -174,7 +169,6 @@ def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=LAST_BYTES_SECONDS,
     )
 
 
@@ -191,16 +185,19 @@ async def serve(
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     # Without a server there is nothing to wait for; what ended it is raised at the end.
     serving.add_done_callback(lambda _: shutdown.asked.set())
+    deadline = monotonic()
     try:
         await server.up.wait()
         if await done_before(engine.start(), shutdown.asked):
             announce(url_of(listener))
             await shutdown.asked.wait()
+            deadline = monotonic() + settings.shutdown_timeout_seconds
             if not await done_before(engine.drain(settings.shutdown_timeout_seconds), shutdown.forced):
                 return 128 + shutdown.signal_number
         server.should_exit = True
-        in_order = await done_before(asyncio.shield(serving), shutdown.forced)
-        return 0 if in_order else 128 + shutdown.signal_number
+        shortest, longest = LAST_BYTES_SECONDS
+        last_bytes = asyncio.wait((serving,), timeout=min(longest, max(shortest, deadline - monotonic())))
+        return 0 if await done_before(last_bytes, shutdown.forced) else 128 + shutdown.signal_number
     finally:
         server.hang_up()
         await engine.stop()

@@ -6,6 +6,8 @@ The format of the answer is the endpoint's (`AnswerFormat`); here is what both h
 - The first delta is awaited before the first byte is sent, so what the engine refuses is still an HTTP error. After
   that byte, an error is an event and the stream ends without `[DONE]`.
 - A slow reader makes `send` wait; only the sequences of that job wait with it.
+- An answer that is whole is written in a thread if it is long: thousands of tokens with their log-probabilities take
+  seconds, and everybody's tokens pass through the loop.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from evenflow.core.errors import EvenflowError
 from evenflow.core.request import Request
 from evenflow.engine.api import Delta, Engine
+from evenflow.server.encoding import Lanes
 from evenflow.server.endings import check_ending
 from evenflow.server.errors import Disconnected, error_body
 from evenflow.server.jobs import Job, LiveJobs, UsageCount
@@ -59,12 +62,13 @@ def event(payload: msgspec.Struct) -> bytes:
 class JobResponse(Response):
     """Runs the job when it is sent. Errors before the first byte are raised."""
 
-    def __init__(self, job: Job, answer_format: AnswerFormat, engine: Engine, live: LiveJobs) -> None:
+    def __init__(self, job: Job, answer_format: AnswerFormat, engine: Engine, live: LiveJobs, lanes: Lanes) -> None:
         super().__init__()
         self._job = job
         self._format = answer_format
         self._engine = engine
         self._live = live
+        self._lanes = lanes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = self._stream if self._job.stream else self._whole
@@ -82,7 +86,9 @@ class JobResponse(Response):
             return delta
 
         merged = await all_of([collect(index, request) for index, request in enumerate(self._job.requests)])
-        body = msgspec.json.encode(self._format.whole(merged, usage.usage()))
+        body = await self._lanes.run(
+            sum(map(num_items, merged)), lambda: msgspec.json.encode(self._format.whole(merged, usage.usage()))
+        )
         await Response(body, media_type="application/json")(scope, receive, send)
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,6 +115,12 @@ class JobResponse(Response):
             return
         last = event(self._format.usage_event(usage.usage())) if self._job.include_usage else b""
         await events.end(last + DONE)
+
+
+def num_items(delta: Delta) -> int:
+    """How much there is to write: tokens, and log-probabilities of them."""
+    logprobs = sum(1 + len(entry.top) for entry in (*delta.logprobs, *delta.prompt_logprobs))
+    return len(delta.token_ids) + logprobs
 
 
 class EventSender:

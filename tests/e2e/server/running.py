@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp
 
 from e2e.server.scripted import PATIENCE_SECONDS, ScriptedEngine
-from evenflow.server.serve import ServeSettings, Shutdown, bind, serve, uvicorn_config
+from evenflow.server.http_protocol import BoundedHttp
+from evenflow.server.serve import ServeSettings, bind, serve, uvicorn_config
+from evenflow.server.shutdown import Shutdown
 
 ANY_PORT = ServeSettings(port=0, shutdown_timeout_seconds=PATIENCE_SECONDS)
 
@@ -29,9 +31,11 @@ class RunningServer:
 
 
 @contextmanager
-def running(engine: ScriptedEngine, app: ASGIApp, settings: ServeSettings = ANY_PORT) -> Iterator[RunningServer]:
+def running(
+    engine: ScriptedEngine, app: ASGIApp, settings: ServeSettings = ANY_PORT, http: type[BoundedHttp] = BoundedHttp
+) -> Iterator[RunningServer]:
     """Serves until the context is left, and then ends in good order."""
-    config = uvicorn_config(app)
+    config = uvicorn_config(app, http)
     announced: Future[RunningServer] = Future()
     status: Future[int] = Future()
 

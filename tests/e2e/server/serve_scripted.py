@@ -1,7 +1,8 @@
 """A server process with a scripted engine: `python serve_scripted.py PORT SHUTDOWN_TIMEOUT KIND`.
 
 Prints its URL when it serves. A prompt is answered backwards; one that begins with "wait" gets one token, and the end
-only if the engine is told to drain for longer than no time (KIND `finishing`).
+only if the engine is told to drain for longer than no time (KIND `finishing`); "flood" gets more text than a socket
+holds, and no end.
 """
 
 import asyncio
@@ -12,9 +13,10 @@ from collections.abc import Callable, Mapping
 from e2e.server.scripted import ByteTokenizer, ScriptedCall, ScriptedEngine, app_for, echo_backwards
 from evenflow.core.errors import ConfigError, ModelError
 from evenflow.core.request import FinishReason
-from evenflow.engine.api import EngineState
+from evenflow.engine.api import Delta, EngineState
 from evenflow.server.encoding import SHORT_CHARS
 from evenflow.server.serve import ServeSettings, leave_now, run
+from evenflow.server.shutdown import Shutdown
 
 
 def say(text: str) -> None:
@@ -25,6 +27,9 @@ def say(text: str) -> None:
 def script(call: ScriptedCall) -> None:
     if call.prompt.startswith("wait"):
         call.say("x")
+    elif call.prompt == "flood":
+        for _ in range(2000):
+            call.give(Delta("x" * 10_000, (1,)))
     else:
         echo_backwards(call)
 
@@ -86,7 +91,9 @@ def main(port: str, timeout: str, kind: str) -> int:
     engine = ENGINES[kind]()
     settings = ServeSettings(port=int(port), shutdown_timeout_seconds=float(timeout))
     try:
-        return run(engine, app_for(engine, tokenizer=SlowTokenizer()), settings, say)
+        shutdown = Shutdown()
+        app = app_for(engine, tokenizer=SlowTokenizer(), shutdown=shutdown)
+        return run(engine, app, settings, say, shutdown)
     except (ConfigError, ModelError) as error:
         say(str(error))
         return 2

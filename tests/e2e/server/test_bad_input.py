@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.server.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, Client, echo_backwards, run, world
+from e2e.server.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, ByteTokenizer, Client, echo_backwards, run, world
+from evenflow.core.errors import InvalidRequest
 from evenflow.server.limits import ServerLimits
 from evenflow.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 
@@ -243,6 +244,45 @@ def test_a_body_that_is_not_a_json_object_is_refused(body: bytes) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("path", "field"), [(COMPLETIONS, "prompt"), (CHAT, "messages"), ("/tokenize", "prompt"), ("/detokenize", "tokens")]
+)
+@pytest.mark.parametrize("body", [b"", b" \r\n"])
+def test_an_empty_body_is_answered_with_what_to_send(path: str, field: str, body: bytes) -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards)
+        answer = await client.post(path, body)
+        message, param, _ = said(answer.body, answer.status)
+        assert (answer.status, param) == (400, field)
+        assert message == f"The body is empty; send a JSON object with {field} in it"
+
+    run(scenario())
+
+
+def test_a_text_that_the_tokenizer_does_not_take_is_refused_by_field() -> None:
+    class Picky(ByteTokenizer):
+        def encode(self, text: str, /, *, add_special_tokens: bool = True) -> list[int]:
+            if "picky" in text:
+                raise InvalidRequest("the text is not to my taste")
+            return super().encode(text, add_special_tokens=add_special_tokens)
+
+    async def scenario() -> None:
+        _, client = world(echo_backwards, tokenizer=Picky())
+        messages = [{"role": "user", "content": "picky"}]
+        for path, body in (
+            (COMPLETIONS, {"prompt": "picky"}),
+            (CHAT, {"messages": messages}),
+            ("/tokenize", {"prompt": "picky"}),
+            ("/tokenize", {"messages": messages}),
+        ):
+            answer = await client.post(path, body)
+            (field,) = body
+            assert answer.status == 400
+            assert said(answer.body, 400)[:2] == (f"{field}: the text is not to my taste", field)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("content_type", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonx"])
 def test_a_body_that_does_not_say_it_is_json_is_refused(content_type: str) -> None:
     async def scenario() -> None:
@@ -250,6 +290,17 @@ def test_a_body_that_does_not_say_it_is_json_is_refused(content_type: str) -> No
         answer = await client.post(COMPLETIONS, {"prompt": "a"}, {"content-type": content_type})
         assert answer.status == 415
         assert said(answer.body, 415)[1] == "content-type"
+
+    run(scenario())
+
+
+def test_a_body_that_is_compressed_is_refused() -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards)
+        for encoding, status in (("gzip", 415), ("identity", 200), ("", 200)):
+            answer = await client.post(COMPLETIONS, {"prompt": "a"}, {"content-encoding": encoding})
+            assert answer.status == status
+            assert status == 200 or said(answer.body, status)[1] == "content-encoding"
 
     run(scenario())
 
@@ -315,6 +366,32 @@ def test_a_prompt_that_no_token_is_long_enough_for_is_not_tokenised() -> None:
         assert said(answer.body, 400)[1:] == ("messages", "context_length_exceeded")
         assert "characters" in said(answer.body, 400)[0]
         assert len(engine.calls) == 1
+
+    run(scenario())
+
+
+def test_an_answer_of_too_many_logprobs_is_refused_before_it_runs() -> None:
+    async def scenario() -> None:
+        engine, client = world(echo_backwards, limits=ServerLimits(max_logprob_entries=120))
+        few: list[tuple[str, dict[str, object]]] = [
+            (COMPLETIONS, {"prompt": "a", "logprobs": 2, "max_tokens": 10, "n": 4}),
+            (COMPLETIONS, {"prompt": "a" * 19, "logprobs": 2, "max_tokens": 20, "echo": True}),
+            (CHAT, {"messages": HELLO, "logprobs": True, "top_logprobs": 5, "max_tokens": 20}),
+            (CHAT, {"messages": HELLO, "logprobs": True, "max_tokens": 120}),
+        ]
+        for path, body in few:
+            assert (await client.post(path, body)).status == 200
+        num_calls = len(engine.calls)
+        many: list[tuple[str, dict[str, object]]] = [
+            *((path, {**body, "max_tokens": body["max_tokens"] + 1}) for path, body in few),  # type: ignore[operator]
+            (COMPLETIONS, {"prompt": ["a"] * 8, "logprobs": 0}),
+            (CHAT, {"messages": HELLO, "logprobs": True}),
+        ]
+        for path, body in many:
+            answer = await client.post(path, body)
+            assert answer.status == 400, body
+            assert said(answer.body, 400)[1] == "logprobs"
+        assert len(engine.calls) == num_calls
 
     run(scenario())
 

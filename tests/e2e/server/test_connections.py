@@ -16,6 +16,7 @@ from evenflow.core.request import FinishReason
 from evenflow.server.body import SMALL_BODY_BYTES
 from evenflow.server.encoding import GIANT_CHARS, SHORT_CHARS
 from evenflow.server.limits import ServerLimits
+from evenflow.server.shutdown import Shutdown
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -237,6 +238,47 @@ def test_a_body_that_never_ends_is_given_up() -> None:
         exchange.upload(b'{"prompt": ', more=True)
         assert (await exchange.finish()).status == 408
         assert exchange.json()["error"]["code"] == "request_timeout"
+
+    run(scenario())
+
+
+def test_a_long_answer_is_written_beside_the_event_loop() -> None:
+    writers: set[str] = set()
+
+    class Watched(ByteTokenizer):
+        def token_bytes(self, token_id: int, /) -> bytes:
+            writers.add(threading.current_thread().name)
+            return super().token_bytes(token_id)
+
+    async def scenario() -> None:
+        _, client = world(echo_backwards, tokenizer=Watched())
+        here = threading.current_thread().name
+        for prompt, beside in (("abc", False), ("abc" * 20, True)):
+            writers.clear()
+            body = {"messages": [{"role": "user", "content": prompt}], "logprobs": True, "top_logprobs": 20}
+            answer = await client.post(CHAT, body)
+            assert len(answer.json()["choices"][0]["logprobs"]["content"]) >= len(prompt)
+            assert (here not in writers) == beside
+
+    run(scenario())
+
+
+def test_once_the_server_ends_a_body_that_is_not_there_is_refused() -> None:
+    async def scenario() -> None:
+        shutdown = Shutdown()
+        _, client = world(echo_backwards, shutdown=shutdown)
+        begun = client.open("POST", COMPLETIONS)
+        begun.upload(b'{"prompt": ', more=True)
+        await asyncio.sleep(0)
+        shutdown.ask()
+        late = client.open("POST", "/tokenize")
+        for exchange in (begun, late):
+            assert (await exchange.finish()).status == 503
+            assert exchange.json()["error"]["code"] == "engine_unavailable"
+            assert exchange.headers["connection"] == "close"
+            assert int(exchange.headers["retry-after"]) >= 1
+        # The engine still takes what is complete; it knows itself when it does not.
+        assert (await client.post(COMPLETIONS, {"prompt": "abc"})).status == 200
 
     run(scenario())
 

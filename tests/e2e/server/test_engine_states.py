@@ -1,5 +1,7 @@
 """What clients, probes and scrapers are told while the engine starts, runs, drains, refuses and dies."""
 
+from importlib.metadata import version
+
 import pytest
 
 from e2e.server.scripted import (
@@ -18,6 +20,7 @@ from evenflow.core.errors import ContextOverflow, DuplicateRequest, EngineUnavai
 from evenflow.core.request import FinishReason
 from evenflow.engine.api import Delta, EngineState
 from evenflow.server.app import create_app
+from evenflow.server.tokens import PART_ITEMS
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
@@ -219,6 +222,36 @@ def test_tokenize_and_detokenize_are_inverse() -> None:
         # Longer than the context: that is what one asks for.
         answer = await client.post("/tokenize", {"prompt": "a" * 1000})
         assert answer.json()["count"] == 1001
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("spell", [False, True])
+def test_an_answer_of_many_tokens_says_the_same_in_parts(spell: bool) -> None:
+    async def scenario() -> None:
+        _, client = world()
+        letters = "abc" * PART_ITEMS
+        answer = await client.post("/tokenize", {"prompt": letters, "return_token_strs": spell})
+        assert answer.json() == {
+            "count": len(letters) + 1,
+            "max_model_len": MAX_MODEL_LEN,
+            "tokens": [BOS, *letters.encode()],
+            "token_strs": ["<256>", *(f"<{byte}>" for byte in letters.encode())] if spell else None,
+        }
+
+    run(scenario())
+
+
+def test_the_root_says_what_there_is() -> None:
+    async def scenario() -> None:
+        client = Client(create_app(ScriptedEngine(), ByteTokenizer(), served_model_name=MODEL, api_key="secret"))
+        answer = await client.get("/")
+        assert answer.status == 200
+        body = answer.json()
+        assert (body["name"], body["version"]) == ("evenflow", version("evenflow"))
+        assert {"POST /v1/chat/completions", "GET /v1/models", "GET /metrics"} <= set(body["endpoints"])
+        assert not [line for line in body["endpoints"] if line.startswith("HEAD")]
+        assert (await client.post("/", {})).json()["error"]["code"] == "method_not_allowed"
 
     run(scenario())
 

@@ -4,14 +4,16 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 
 from e2e.server.running import RunningServer, running
 from e2e.server.scripted import PATIENCE_SECONDS, ScriptedCall, ScriptedEngine, app_for, echo_backwards
+from evenflow.core.request import FinishReason
 from evenflow.engine.api import Delta
-from evenflow.server.http_protocol import MAX_HEAD_BYTES
+from evenflow.server.http_protocol import MAX_HEAD_BYTES, BoundedHttp
 from evenflow.server.limits import ServerLimits
 
 
@@ -111,6 +113,17 @@ def test_what_is_not_http_gets_our_error_shape(server: RunningServer, sent: byte
     still_works(server)
 
 
+def test_a_head_that_is_too_long_is_refused_though_it_comes_in_one_piece(server: RunningServer) -> None:
+    for long in (
+        b"GET /health?" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1",
+        b"GET / HTTP/1.1\r\na: " + b"x" * MAX_HEAD_BYTES,
+    ):
+        with connect(server) as connection:
+            connection.sendall(long + b"\r\nhost: x\r\n\r\n")
+            assert read_answer(connection)[0] == 431
+    still_works(server)
+
+
 @pytest.mark.parametrize("piece", [b"x" * 1000, b"a: b\r\n" * 200])
 def test_a_head_that_never_ends_is_cut_off(server: RunningServer, piece: bytes) -> None:
     with connect(server) as connection:
@@ -192,6 +205,70 @@ def test_trailers_that_never_end_are_cut_off(server: RunningServer) -> None:
         else:
             raise AssertionError("the server took it all")
     still_works(server)
+
+
+def read_to_the_end(connection: socket.socket) -> bytes:
+    received = b""
+    while piece := connection.recv(65536):
+        received += piece
+    return received
+
+
+def test_what_follows_a_request_and_is_not_http_is_not_answered_into_its_answer(world: World) -> None:
+    with connect(world.server) as connection:
+        send_prompt(connection, "wait", stream=True)
+        call = world.call_for("wait")
+        received = connection.recv(65536)
+        connection.sendall(b"\x00\x01\r\n\r\n" + b"more of it")
+        still_works(world.server)
+        world.server.loop.call_soon_threadsafe(call.say, "y", FinishReason.STOP)
+        received += read_to_the_end(connection)
+    assert received.count(b"HTTP/1.1") == 1
+    assert b'"text":"y"' in received
+    assert received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+def test_clients_that_speak_no_http_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    engine = ScriptedEngine(script)
+    with running(engine, app_for(engine)) as server:
+        for _ in range(3):
+            with connect(server) as connection:
+                connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+                assert read_answer(connection)[0] == 400
+    assert [record.name for record in caplog.records] == ["evenflow.server.http_protocol"]
+    assert caplog.messages[0].startswith("127.0.0.1 sent a request that cannot be read: This is not HTTP/1.1")
+
+
+class Hurried(BoundedHttp):
+    head_seconds = 1.0
+
+
+def test_a_head_has_its_time_and_what_comes_after_it_has_not(caplog: pytest.LogCaptureFixture) -> None:
+    engine = ScriptedEngine(script)
+    with running(engine, app_for(engine), http=Hurried) as server:
+        world = World(engine, server)
+        with ExitStack() as stack:
+            stream, upload, silent, half, answered = (stack.enter_context(connect(server)) for _ in range(5))
+            half.sendall(b"GET /health HTTP/1.1\r\nhost:")
+            send_prompt(stream, "wait", stream=True)
+            upload.sendall(post(b'{"prompt": ', b"content-length: 17"))
+            answered.sendall(b"POST /health HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n")
+            assert read_answer(answered)[0] == 405
+            answered.sendall(b"the rest, or some of it")
+            call = world.call_for("wait")
+            assert read_to_the_end(silent) == b""
+            assert read_to_the_end(answered) == b""
+            status, body = read_answer(half)
+            assert (status, half.recv(1)) == (408, b""), body
+            # These two have been at it for as long.
+            upload.sendall(b'"abc"}')
+            assert read_answer(upload)[0] == 200
+            server.loop.call_soon_threadsafe(call.say, "y", FinishReason.STOP)
+            received = b""
+            while b"[DONE]" not in received:
+                received += (piece := stream.recv(65536))
+                assert piece, received
+    assert len(caplog.records) == 1
 
 
 def test_a_trailer_is_no_header(server: RunningServer) -> None:

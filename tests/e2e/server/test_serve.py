@@ -45,7 +45,8 @@ class ServerProcess:
 @contextmanager
 def server_process(kind: str, *, port: int = 0, timeout: float = PATIENCE_SECONDS) -> Iterator[ServerProcess]:
     command = [sys.executable, serve_scripted.__file__, str(port), str(timeout), kind]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    python_path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": python_path}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -98,6 +99,48 @@ def test_what_is_not_done_at_the_timeout_gets_an_error_event() -> None:
         assert len(rest) == 1
         assert '"code":"engine_unavailable"' in rest[0]
         assert server.status() == 0
+
+
+def connected(url: str) -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+
+
+def to_the_end(connection: socket.socket) -> bytes:
+    received = b""
+    while piece := connection.recv(65536):
+        received += piece
+    return received
+
+
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/tokenize"])
+def test_a_body_that_is_not_complete_at_a_signal_is_refused_at_once(
+    path: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with server_process("stubborn") as server, connected(server.line()) as connection:
+        head = b"content-type: application/json\r\ncontent-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+        connection.sendall(b"POST " + path + b" HTTP/1.1\r\nhost: x\r\n" + head + b'{"prompt": ')
+        assert connection.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        server.signal(signal.SIGTERM)
+        answer = to_the_end(connection)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close\r\n" in answer
+        assert b"The server is shutting down" in answer
+        assert server.line() == "draining"
+        assert server.status() == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_does_not_read_does_not_keep_the_server(capfd: pytest.CaptureFixture[str]) -> None:
+    with server_process("stubborn", timeout=0) as server, connected(server.line()) as connection:
+        body = b'{"prompt": "flood", "stream": true}'
+        head = b"POST /v1/completions HTTP/1.1\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        connection.sendall(head % len(body) + body)
+        assert connection.recv(1) == b"H"
+        server.signal(signal.SIGTERM)
+        assert server.line() == "draining"
+        assert server.status() == 0
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -168,7 +211,7 @@ def test_this_machine_needs_no_key(host: str) -> None:
 def test_other_machines_need_a_key_or_a_word(host: str) -> None:
     check_binding(host, "key", allow_unauthenticated=False)
     check_binding(host, None, allow_unauthenticated=True)
-    with pytest.raises(ConfigError, match="API key"):
+    with pytest.raises(ConfigError, match=r"EVENFLOW_API_KEY.*--api-key.*--allow-unauthenticated"):
         check_binding(host, None, allow_unauthenticated=False)
 
 

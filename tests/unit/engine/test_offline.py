@@ -1,5 +1,6 @@
 """The engine for callers that wait: what `LLM` is, here on a scripted model that says its prompt over and over."""
 
+import asyncio
 import gc
 import signal
 import threading
@@ -17,6 +18,7 @@ from evenflow.engine.build import assemble
 from evenflow.engine.config import Capabilities, Dtype, EngineConfig, resolve
 from evenflow.engine.core import EngineCore
 from evenflow.engine.llm import LLM
+from evenflow.engine.loop_thread import LoopThread
 from evenflow.engine.offline import OfflineEngine
 from evenflow.engine.stream import merge
 from evenflow.engine.thread import ThreadLink
@@ -131,6 +133,35 @@ def test_as_many_sampling_parameters_as_prompts_are_needed(engine: OfflineEngine
         engine.generate(["a", "b"], [first(1)])
 
 
+@pytest.mark.parametrize(
+    ("sampling", "param"),
+    [
+        (SamplingParams(stop_token_ids=(VOCAB_SIZE,)), "stop_token_ids"),
+        (SamplingParams(logit_bias=((VOCAB_SIZE, 1.0),)), "logit_bias"),
+    ],
+)
+def test_token_ids_out_of_the_vocabulary_are_refused_by_field(
+    engine: OfflineEngine, sampling: SamplingParams, param: str
+) -> None:
+    for prompt, params, named in (("abc", sampling, param), ([VOCAB_SIZE], first(3), "prompt")):
+        with pytest.raises(InvalidRequest) as caught:
+            engine.generate(prompt, params)
+        assert caught.value.param == named
+    assert [c.text for c in engine.generate("abc", first(3))] == ["abc"]
+
+
+def test_a_wrong_argument_is_refused_when_it_is_given_also_to_a_stream(engine: OfflineEngine) -> None:
+    for ask in (engine.generate, engine.stream):
+        with pytest.raises(InvalidRequest, match=r"^prompts? must be text"):
+            ask(None)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match=r"^stop must be text"):
+            ask("abc", stop=5)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match=r"^sampling must be SamplingParams"):
+            ask("abc", "greedy")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match=r"^messages must be a list of messages"):
+        engine.chat("hi")  # type: ignore[arg-type]
+
+
 def test_an_exception_in_the_engine_surfaces_in_the_caller(
     engine: OfflineEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,6 +266,48 @@ def test_closing_ends_whoever_still_waits() -> None:
     engine.close()
     with pytest.raises(EngineUnavailable, match="closed"):
         engine.generate("abc")
+
+
+def test_a_stream_whose_engine_was_closed_says_so() -> None:
+    engine = OfflineEngine(ThreadLink(MANY_SEATS, build=build), ByteTokenizer())
+    begun, fresh = engine.stream("abc", ENDLESS), engine.stream("abc", ENDLESS)
+    next(begun)
+    engine.close()
+    for deltas in (begun, fresh):
+        with pytest.raises(EngineUnavailable, match=r"closed|stopped"):
+            merge(list(deltas))
+        assert list(deltas) == []
+    with pytest.raises(EngineUnavailable, match="closed"):
+        engine.stream("abc", ENDLESS)
+
+
+def test_who_waits_for_a_loop_that_ends_is_told() -> None:
+    thread = LoopThread()
+    waiting = threading.Event()
+    errors: list[Exception] = []
+
+    async def for_ever() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def at_once() -> None:
+        pass
+
+    def wait() -> None:
+        try:
+            thread.call(for_ever())
+        except EngineUnavailable as error:
+            errors.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    assert waiting.wait(TIMEOUT_SECONDS)
+    thread.end_after(at_once())
+    waiter.join(TIMEOUT_SECONDS)
+    thread.join()
+    assert [str(error) for error in errors] == ["the engine was closed"]
+    with pytest.raises(EngineUnavailable, match="closed"):
+        thread.call(at_once())
 
 
 def test_an_engine_that_is_forgotten_ends() -> None:

@@ -103,3 +103,19 @@ def test_fused_norm_and_rotation_match_their_definition(
     rotated = Tokens(qk[:, : shape.num_heads], qk[:, shape.num_heads :], sequence.v)
     out = AttentionWorld(shape, kernels, dtype=dtype).fused_step(sequence, turn)
     assert (out.double() - dense(shape, rotated)).abs().max().item() < TOLERANCE[dtype]
+
+
+@EVERY_BODY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("shape", [Shape(), Shape(4, 1, 72, sliding_windows=(9,))], ids=["full", "window"])
+def test_what_the_pool_held_before_cannot_be_seen(kernels: Kernels, shape: Shape, dtype: torch.dtype) -> None:
+    """NaN comes through a mask: 0 * NaN is NaN."""
+    world = AttentionWorld(shape, kernels, dtype=dtype)
+    world.poison()
+    sequences = [random_sequence(shape, length, torch.float32, length) for length in (41, 3, 20)]
+    outputs: list[list[torch.Tensor]] = [[], [], []]
+    for lengths in ((39, 1, 17), (1, 1, 1), (1, 1, 2)):
+        for output, result in zip(outputs, world.step(sequences, lengths), strict=True):
+            output.append(result)
+    for sequence, parts in zip(sequences, outputs, strict=True):
+        assert (torch.cat(parts).double() - dense(shape, sequence)).abs().max().item() < TOLERANCE[dtype]

@@ -188,7 +188,9 @@ def test_a_cache_that_cannot_be_written_is_a_model_error(toy: PullableModel, ind
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"'gpt-9' is not a model that evenflow can pull\. Known: smollm2-135m, gemma"):
+    with pytest.raises(
+        ModelError, match=r"'gpt-9' is not a model that evenflow can pull \(smollm2-135m, gemma3-270m\)"
+    ):
         pull("gpt-9", tmp_path, lambda _: None)
 
 

@@ -2,6 +2,9 @@
 
 A chunk of the pool is [keys [block_size, head_dim], values [block_size, head_dim]] here, int8 after its scales.
 Sequences with one query row are padded to the longest and attend as one batch; longer chunks attend one by one.
+
+What lies beyond a sequence's end is nobody's, or another's: it is read as zeros, because a NaN there would come through
+a mask (0 * NaN is NaN).
 """
 
 import numpy as np
@@ -71,12 +74,16 @@ class TorchAttention:
         padding = padded_head_dim(memory.head_dim) - memory.head_dim
         self._halves(layer)[blocks, :, :, offsets] = pad(both.to(memory.dtype), (0, padding))
 
-    def _gather(self, layer: int, blocks: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of block tables [n, m]: two of [n, kv_heads, m * block_size, head_dim]."""
+    def _gather(
+        self, layer: int, blocks: torch.Tensor, end: torch.Tensor, dtype: torch.dtype
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of block tables [n, m] up to `end` [n]: two of [n, kv_heads, m * block_size, head_dim]."""
         halves = self._halves(layer)[blocks][..., : self._memory.head_dim]
         if self._memory.dtype == torch.int8:
             halves = halves.float() * self._scales(layer)[blocks].unsqueeze(-1)
         both = halves.to(dtype).permute(3, 0, 2, 1, 4, 5).flatten(3, 4)
+        beyond = torch.arange(both.shape[3]) >= end.unsqueeze(1)
+        both = both.masked_fill(beyond[:, None, :, None], 0.0)
         return both[0], both[1]
 
     def _attend_decodes(self, layer: int, q: torch.Tensor, out: torch.Tensor) -> None:
@@ -85,9 +92,8 @@ class TorchAttention:
         rows = torch.from_numpy(self._batch.query_start[self._decodes]).long()
         position = torch.from_numpy(self._batch.context_len[self._decodes]).unsqueeze(1)
         num_blocks = int(position.max()) // size + 1
-        keys, values = self._gather(
-            layer, self._tables(self._decodes, position.flatten() // size + 1, num_blocks), q.dtype
-        )
+        tables = self._tables(self._decodes, position.flatten() // size + 1, num_blocks)
+        keys, values = self._gather(layer, tables, position.flatten() + 1, q.dtype)
         queries = q[rows].reshape(
             len(rows), model.num_kv_heads, -1, model.head_dim
         )  # a group's heads are rows that share their keys
@@ -102,9 +108,8 @@ class TorchAttention:
         context = int(self._batch.context_len[seq])
         position = torch.arange(context, context + end - start)
         num_blocks = int(position[-1]) // size + 1
-        keys, values = self._gather(
-            layer, self._tables(np.array([seq]), torch.tensor([num_blocks]), num_blocks), q.dtype
-        )
+        tables = self._tables(np.array([seq]), torch.tensor([num_blocks]), num_blocks)
+        keys, values = self._gather(layer, tables, position[-1:] + 1, q.dtype)
         group = model.num_heads // model.num_kv_heads
         grouped = q[start:end].reshape(end - start, model.num_kv_heads, group, model.head_dim)
         queries = grouped.permute(1, 2, 0, 3).flatten(1, 2)
