@@ -16,6 +16,8 @@ from evenflow.bench import offline as offline_bench
 from evenflow.bench import quality as quality_bench
 from evenflow.bench import scheduler as scheduler_bench
 from evenflow.cli.progress import model_on_disk
+from evenflow.core.policy.spec import PolicySpec
+from evenflow.core.policy.table import policy_from_table
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
@@ -26,7 +28,13 @@ app = App(name="bench", help="Measure evenflow on this machine.")
 
 @app.command
 def scheduler(
-    *, running: PositiveInt = 64, waiting: NonNegativeInt = 0, steps: PositiveInt = 1000, json: bool = False
+    *,
+    running: PositiveInt = 64,
+    waiting: NonNegativeInt = 0,
+    steps: PositiveInt = 1000,
+    tenants: PositiveInt = 1,
+    policy: str | None = None,
+    json: bool = False,
 ) -> None:
     """Time one step of the scheduler (schedule and update) in pure Python, without a model.
 
@@ -38,10 +46,15 @@ def scheduler(
         Requests in the queue behind them.
     steps
         Steps to time.
+    tenants
+        Tenants that the requests are of, in turn.
+    policy
+        A preset, or "everything" (every piece that costs something, at once); plain first come first served if not given.
     json
         Print JSON instead of a table.
     """
-    cost = scheduler_bench.measure(running=running, waiting=waiting, steps=steps)
+    spec = None if policy is None else _policy(policy)
+    cost = scheduler_bench.measure(running=running, waiting=waiting, steps=steps, tenants=tenants, spec=spec)
     _show(asdict(cost), json)
 
 
@@ -227,6 +240,10 @@ def profile(
         table.add_row(part, f"{milliseconds:.3f}", f"{milliseconds / result.step_ms:.1%}")
     table.add_row("all", f"{result.step_ms:.3f}", f"without the stopwatch {result.plain_step_ms:.3f} ms")
     Console().print(table)
+
+
+def _policy(name: str) -> PolicySpec:
+    return scheduler_bench.EVERYTHING if name == "everything" else policy_from_table({"preset": name})
 
 
 def _standard_workload(path: Path, console: Console) -> PeerWorkload:
