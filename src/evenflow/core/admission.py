@@ -44,7 +44,7 @@ def admit(house: House, draft: Draft, budget: int, now: float) -> None:
                 shut.add(head.place.lane)
             case WaitReason.KV | WaitReason.RESERVE:
                 _backfill(house, draft, lane, budget, now)
-                _shut_behind(house, draft, head, refused)
+                _shut_behind(house, draft, lane, refused)
                 return
             case _:
                 draft.doors.append(Door(EVERYBODY, head.request.id, refused))
@@ -58,12 +58,16 @@ def _shut_to_all(house: House, draft: Draft) -> WaitReason | None:
     return WaitReason.STATIC_BATCH if house.policy.is_static and house.running else None
 
 
-def _shut_behind(house: House, draft: Draft, head: RequestState, reason: WaitReason) -> None:
-    """Where tenants take turns, the others of its lane wait for the turn, and it alone for the memory."""
-    if head.place.flow != head.place.lane:
-        draft.doors.append(Door(head.place.flow, head.request.id, reason))
-        draft.doors.append(Door(head.place.lane, head.request.id, WaitReason.FAIRNESS))
-    draft.doors.append(Door(EVERYBODY, head.request.id, reason))
+def _shut_behind(house: House, draft: Draft, lane: Lane, reason: WaitReason) -> None:
+    """Where tenants take turns, the others of the lane wait for the turn, and the head's tenant alone for the memory."""
+    head = lane.head()
+    if lane.num_flows == 1:
+        draft.doors.append(Door(EVERYBODY, head.request.id, reason))
+        return
+    draft.doors.append(Door(head.place.flow, head.request.id, reason))
+    draft.doors.append(Door(head.place.lane, head.request.id, WaitReason.FAIRNESS))
+    if house.line.num_waiting > len(lane):
+        draft.doors.append(Door(EVERYBODY, head.request.id, reason))
 
 
 def _bring_in(house: House, draft: Draft, head: RequestState, budget: int, now: float) -> WaitReason | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import Chunk, Door, Entry, LeftOut, WaitReason
 from evenflow.core.policy.interleave import TokenSplit
-from evenflow.core.policy.long_prompts import PrefillShares
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.request import RequestId, RequestState
 
@@ -42,14 +41,13 @@ class Draft:
         """Prefill tokens that are wanted."""
         return sum([state.num_remaining_tokens for state in self.prefills])
 
+    @property
+    def first_prefill_position(self) -> int:
+        return self.prefills[0].num_computed_tokens if self.prefills else 0
+
     def drop(self, victim: RequestState) -> None:
         """It was displaced after the first pass."""
         (self.decodes if victim in self.decodes else self.prefills).remove(victim)
-
-
-def shares_of(draft: Draft, policy: SchedulingPolicy, prefill_tokens: int, short_backlog: int) -> PrefillShares:
-    long = [state for state in draft.prefills if state.place.is_long]
-    return policy.long_prompts.shares(prefill_tokens, long, short_backlog)
 
 
 def hand_out_tokens(draft: Draft, split: TokenSplit, policy: SchedulingPolicy, kv: KVCacheManager) -> int:
@@ -78,8 +76,9 @@ def _hand_out_decodes(draft: Draft, split: TokenSplit, kv: KVCacheManager) -> in
 
 
 def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy, kv: KVCacheManager) -> None:
-    short_backlog = sum([state.num_remaining_tokens for state in draft.prefills if not state.place.is_long])
-    long_left, short_left = shares_of(draft, policy, split.prefill_tokens, short_backlog)
+    long = [state for state in draft.prefills if state.place.is_long]
+    short_backlog = draft.backlog - sum([state.num_remaining_tokens for state in long])
+    long_left, short_left = policy.long_prompts.shares(split.prefill_tokens, long, short_backlog)
     left = split.prefill_tokens
     for state in draft.prefills:
         is_long = state.place.is_long
@@ -114,7 +113,10 @@ def leaves_a_token_for(draft: Draft, head: RequestState, policy: SchedulingPolic
             long += state.num_remaining_tokens
         else:
             short += state.num_remaining_tokens
-    shares = shares_of(draft, policy, prefill_tokens, short_backlog=prefill_tokens)
+    in_progress = [state for state in draft.prefills if state.place.is_long]
+    if head.place.is_long and not in_progress:
+        in_progress = [head]
+    shares = policy.long_prompts.shares(prefill_tokens, in_progress, prefill_tokens)
     if head.place.is_long:
         return long < shares.long_tokens and short + long < prefill_tokens
     return short < shares.short_tokens and short + min(long, shares.long_tokens) < prefill_tokens

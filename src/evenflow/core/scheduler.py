@@ -208,9 +208,10 @@ class Scheduler:
         policy = house.policy
         draft = Draft()
         secure_memory(house, draft, now)
-        start = draft.prefills[0].num_computed_tokens if draft.prefills else 0
-        budget = policy.budget.tokens(draft.decodes, start)
+        budget = policy.budget.tokens(draft.decodes, draft.first_prefill_position)
         admit(house, draft, budget, now)
+        if draft.preempted:  # perhaps decodes: fewer streams wait for this step
+            budget = policy.budget.tokens(draft.decodes, draft.first_prefill_position)
         self._hand_out(draft, budget, now)
         left, house.left = tuple(house.left), []
         return StepPlan(

@@ -22,8 +22,8 @@ class BudgetController(Protocol):
         """This step's token budget, at least 1; `prefill_start` is the position of the first prefill token."""
         ...
 
-    def least(self, max_num_seqs: int, /) -> int:
-        """The smallest budget of a step in which every seat but one decodes."""
+    def least(self, num_decodes: int, /) -> int:
+        """The smallest budget of a step with so many decodes."""
         ...
 
     def bounds(self, limits: Limits, /) -> tuple[Bound, ...]: ...
@@ -43,7 +43,7 @@ class FixedBudget:
     def tokens(self, decodes: Sequence[RequestState], prefill_start: int, /) -> int:
         return self.max_num_batched_tokens
 
-    def least(self, max_num_seqs: int, /) -> int:
+    def least(self, num_decodes: int, /) -> int:
         return self.max_num_batched_tokens
 
     def bounds(self, limits: Limits, /) -> tuple[Bound, ...]:
@@ -68,8 +68,10 @@ class ItlTarget:
         fitting = self.step_time.prefill_tokens_within(self.itl_target, len(decodes), context, prefill_start)
         return min(self.max_num_batched_tokens, len(decodes) + max(self.min_prefill_tokens, fitting))
 
-    def least(self, max_num_seqs: int, /) -> int:
-        return min(self.max_num_batched_tokens, max_num_seqs - 1 + self.min_prefill_tokens)
+    def least(self, num_decodes: int, /) -> int:
+        if not num_decodes:
+            return self.max_num_batched_tokens
+        return min(self.max_num_batched_tokens, num_decodes + self.min_prefill_tokens)
 
     def bounds(self, limits: Limits, /) -> tuple[Bound, ...]:
         target = Bound(

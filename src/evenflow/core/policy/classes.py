@@ -17,6 +17,7 @@ from evenflow.core.policy.bound import Bound, Limits
 from evenflow.core.policy.spec import ClassSpec
 from evenflow.core.request import DEFAULT_CLASS
 
+NO_MAXIMUM = 1 << 62
 _ROUNDING = 1e-9  # a share of 0.29 of 100 is 29
 
 
@@ -39,10 +40,15 @@ def _service_class(spec: ClassSpec, limits: Limits) -> ServiceClass:
         name=spec.name,
         rank=spec.rank,
         guaranteed_seats=floor(spec.guaranteed_seats * limits.max_num_seqs + _ROUNDING),
-        max_seats=max(1, ceil(spec.max_seats * limits.max_num_seqs - _ROUNDING)),
+        max_seats=_maximum(spec.max_seats, limits.max_num_seqs),
         guaranteed_blocks=floor(spec.guaranteed_kv * limits.num_blocks + _ROUNDING),
-        max_blocks=max(1, ceil(spec.max_kv * limits.num_blocks - _ROUNDING)),
+        max_blocks=_maximum(spec.max_kv, limits.num_blocks),
     )
+
+
+def _maximum(share: float, total: int) -> int:
+    """Without a maximum of its own a class may count more blocks than there are: shared ones count for each request."""
+    return NO_MAXIMUM if share >= 1.0 else max(1, ceil(share * total - _ROUNDING))
 
 
 class ServiceClasses:
@@ -102,6 +108,6 @@ class ServiceClasses:
             sentence = f"The most that {each.name} ever has."
             if self.most_seats(each) < limits.max_num_seqs:
                 found.append(Bound(f"{each.name}_max_seats", self.most_seats(each), "seats", sentence))
-            if self.most_blocks(each) < limits.num_blocks:
-                found.append(Bound(f"{each.name}_max_blocks", self.most_blocks(each), "blocks", sentence))
+            if each.max_blocks < limits.num_blocks:
+                found.append(Bound(f"{each.name}_max_blocks", each.max_blocks, "blocks", sentence))
         return tuple(found)

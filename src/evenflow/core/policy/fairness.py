@@ -29,6 +29,11 @@ class Lane(Protocol):
 
     def __iter__(self) -> Iterator[RequestState]: ...
 
+    @property
+    def num_flows(self) -> int:
+        """Flows with somebody waiting."""
+        ...
+
     def push(self, state: RequestState, /) -> None: ...
 
     def remove(self, state: RequestState, /) -> None: ...
@@ -75,6 +80,10 @@ class Fairness(Protocol):
 
 class PlainLane(FlowQueue):
     __slots__ = ()
+
+    @property
+    def num_flows(self) -> int:
+        return 1
 
     def standing(self) -> OrderKey:
         return self.head().key
@@ -196,6 +205,10 @@ class FairLane:
         for flow in self._flows.values():
             yield from flow
 
+    @property
+    def num_flows(self) -> int:
+        return len(self._flows)
+
     def push(self, state: RequestState, /) -> None:
         tenant = state.request.tenant
         account = self._accounts.join(tenant)
@@ -303,7 +316,7 @@ class VirtualTokenCounter:
                 SERVICE_GAP,
                 gap,
                 "weighted tokens",
-                f"Of two tenants of one rank that both have requests waiting all the while, neither gets more than "
+                f"Of two tenants that both have requests waiting in one lane all the while, neither gets more than "
                 f"{gap:g} weighted tokens (divided by its weight) more service than the other, however long.",
             ),
         )

@@ -5,7 +5,7 @@ token. Each piece says how many steps in a row may leave a decode out. Who has b
 with `d` tokens for `n` decodes nobody is left out of more than ceil(n / d) - 1 steps in a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -15,7 +15,6 @@ from evenflow.core.policy.bound import Bound, Limits
 from evenflow.core.request import RequestState
 
 DECODE_GAP = "decode_gap_steps"
-PREFILL_PROGRESS = "prefill_tokens_per_step"
 
 
 class Demand(NamedTuple):
@@ -36,6 +35,10 @@ class TokenSplit(NamedTuple):
     decode_limit: WaitReason = WaitReason.BUDGET
 
 
+Budgets = Callable[[int], int]
+"""The smallest budget of a step with so many decodes."""
+
+
 class Interleave(Protocol):
     @property
     def name(self) -> str: ...
@@ -49,31 +52,20 @@ class Interleave(Protocol):
         """The step was handed out; some decode has now been left out of so many steps in a row, and none of more."""
         ...
 
-    def guaranteed_prefill(self, budget: int, max_num_seqs: int, /) -> int:
-        """Tokens that prefills get in any step of this budget, if they want them."""
+    def guaranteed_prefill(self, budget: int, num_decodes: int, /) -> int:
+        """Tokens that prefills get in any step of this budget with so many decodes, if they want them."""
         ...
 
-    def bounds(self, limits: Limits, budget: int, /) -> tuple[Bound, ...]:
-        """`budget` is the smallest that a step may have when every seat decodes."""
-        ...
+    def bounds(self, limits: Limits, least_budget: Budgets, /) -> tuple[Bound, ...]: ...
 
 
 def _gap(value: float | None, sentence: str) -> Bound:
     return Bound(DECODE_GAP, value, "steps", sentence)
 
 
-def _progress(value: int) -> Bound:
-    sentence = (
-        f"A step with prefill work feeds at least {value} prefill tokens (or all that there are)."
-        if value
-        else "None: as many decodes as a step has tokens may keep prefills waiting."
-    )
-    return Bound(PREFILL_PROGRESS, value or None, "tokens", sentence)
-
-
-def _rounds(num_decodes: int, tokens: int) -> int:
-    """Steps in a row that one of the decodes may be left out of, if so many are served in each step."""
-    return ceil(num_decodes / tokens) - 1
+def _rounds(limits: Limits, served: Budgets) -> int:
+    """Steps in a row that a decode may be left out of, if of `n` decodes so many are served in each step."""
+    return max(ceil(n / max(1, min(n, served(n)))) - 1 for n in range(1, limits.max_num_seqs + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +81,13 @@ class DecodeFirst:
     def stepped(self, longest_gap: int, /) -> None:
         pass
 
-    def guaranteed_prefill(self, budget: int, max_num_seqs: int, /) -> int:
-        return max(0, budget - max_num_seqs + 1)  # one of the seats is the prefill's
+    def guaranteed_prefill(self, budget: int, num_decodes: int, /) -> int:
+        return max(0, budget - num_decodes)
 
-    def bounds(self, limits: Limits, budget: int, /) -> tuple[Bound, ...]:
-        gap = _rounds(limits.max_num_seqs, min(budget, limits.max_num_seqs))
+    def bounds(self, limits: Limits, least_budget: Budgets, /) -> tuple[Bound, ...]:
+        gap = _rounds(limits, least_budget)
         sentence = f"A running decode is left out of at most {gap} steps in a row, whatever prompts arrive."
-        return (_gap(gap, sentence), _progress(self.guaranteed_prefill(budget, limits.max_num_seqs)))
+        return (_gap(gap, sentence),)
 
 
 @dataclass(slots=True)
@@ -118,14 +110,14 @@ class PrefillFirst:
     def stepped(self, longest_gap: int, /) -> None:
         self._longest_gap = longest_gap
 
-    def guaranteed_prefill(self, budget: int, max_num_seqs: int, /) -> int:
-        return max(0, budget - max_num_seqs + 1)
+    def guaranteed_prefill(self, budget: int, num_decodes: int, /) -> int:
+        return max(0, budget - num_decodes)
 
-    def bounds(self, limits: Limits, budget: int, /) -> tuple[Bound, ...]:
+    def bounds(self, limits: Limits, least_budget: Budgets, /) -> tuple[Bound, ...]:
         # From then on every step serves the longest left out, until nobody has reached the limit.
-        gap = self.max_skipped_steps + _rounds(limits.max_num_seqs, min(budget, limits.max_num_seqs))
+        gap = self.max_skipped_steps + _rounds(limits, least_budget)
         sentence = f"A running decode is left out of at most {gap} steps in a row; then decodes come first."
-        return (_gap(gap, sentence), _progress(self.guaranteed_prefill(budget, limits.max_num_seqs)))
+        return (_gap(gap, sentence),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +142,12 @@ class InOrder:
     def stepped(self, longest_gap: int, /) -> None:
         pass
 
-    def guaranteed_prefill(self, budget: int, max_num_seqs: int, /) -> int:
-        return max(0, budget - max_num_seqs + 1)
+    def guaranteed_prefill(self, budget: int, num_decodes: int, /) -> int:
+        return max(0, budget - num_decodes)
 
-    def bounds(self, limits: Limits, budget: int, /) -> tuple[Bound, ...]:
+    def bounds(self, limits: Limits, least_budget: Budgets, /) -> tuple[Bound, ...]:
         sentence = "None: a decode waits while requests before it prefill, and these may be preempted and come again."
-        return (_gap(None, sentence), _progress(self.guaranteed_prefill(budget, limits.max_num_seqs)))
+        return (_gap(None, sentence),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,16 +179,14 @@ class Shared:
     def stepped(self, longest_gap: int, /) -> None:
         pass
 
-    def guaranteed_prefill(self, budget: int, max_num_seqs: int, /) -> int:
-        return max(self._least(budget), min(self._most(budget), budget - max_num_seqs + 1))
+    def guaranteed_prefill(self, budget: int, num_decodes: int, /) -> int:
+        return max(self._least(budget), min(self._most(budget), budget - num_decodes))
 
-    def bounds(self, limits: Limits, budget: int, /) -> tuple[Bound, ...]:
-        served = budget - self._least(budget)
-        gap = _rounds(limits.max_num_seqs, min(served, limits.max_num_seqs))
+    def bounds(self, limits: Limits, least_budget: Budgets, /) -> tuple[Bound, ...]:
+        gap = _rounds(limits, lambda n: least_budget(n) - self._least(least_budget(n)))
         sentence = f"A running decode is left out of at most {gap} steps in a row, whatever prompts arrive."
         most = self._most(limits.max_num_batched_tokens)
         return (
             _gap(gap, sentence),
-            _progress(self.guaranteed_prefill(budget, limits.max_num_seqs)),
             Bound("prefill_share", most, "tokens", f"A step with decodes feeds at most {most} prefill tokens."),
         )

@@ -49,11 +49,22 @@ class SchedulingPolicy:
         mine, theirs = waiting.key[0], running.key[0]
         return mine < theirs or (mine == theirs and self.order.displaces(waiting.request, running.request))
 
+    def _progress(self, tokens: int) -> Bound:
+        if not tokens:
+            sentence = "None: as many decodes as a step has tokens may keep prefills waiting."
+        elif self.splits_prompts:
+            sentence = f"A step with prefill work feeds at least {tokens} prefill tokens, or all that there are."
+        else:
+            tokens, sentence = 1, "A step with prefill work feeds the first prompt in line, or what fits of it."
+        return Bound("prefill_tokens_per_step", tokens or None, "tokens", sentence)
+
     def bounds(self) -> tuple[Bound, ...]:
         """What this policy promises; every one holds for every run, and the tests check it against the log."""
         limits, spec = self.limits, self.spec
-        least = self.budget.least(limits.max_num_seqs)
-        progress = self.interleave.guaranteed_prefill(least, limits.max_num_seqs)
+        # One of the seats is the prefill's.
+        progress = min(
+            self.interleave.guaranteed_prefill(self.budget.least(n), n) for n in range(limits.max_num_seqs)
+        )
         passed_by = Bound(
             "passed_by",
             spec.max_backfill,
@@ -63,7 +74,8 @@ class SchedulingPolicy:
         return (
             *self.order.bounds(),
             *self.fairness.bounds(limits),
-            *self.interleave.bounds(limits, least),
+            *self.interleave.bounds(limits, self.budget.least),
+            self._progress(progress),
             *self.budget.bounds(limits),
             *self.long_prompts.bounds(limits, progress),
             *self.reserve.bounds(),
