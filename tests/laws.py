@@ -158,7 +158,7 @@ def _the_order_is_kept(
 def _the_door_is_rightly_shut(
     run: Run, plan: StepPlan, door: Door, running: dict[RequestId, RequestState], head: RequestState
 ) -> None:
-    if door.reason is WaitReason.BUDGET:
+    if door.reason is WaitReason.BUDGET and run.scheduler.policy.splits_prompts:
         # The last token of a prompt, like a decode, is a step's first claim whatever the order.
         fed = [running[c.request_id] for c in plan.chunks if not (c.samples and len(c.token_ids) == 1)]
         served = [state for state in fed if not state.place.is_long]  # the first long prompt has tokens of its own

@@ -11,7 +11,7 @@ A head that does not fit (memory) may be passed by a few others of its own flow,
 that many times: so small requests use what a large one cannot, and the large one knows how long.
 """
 
-from evenflow.core.draft import Draft, leaves_a_token_for
+from evenflow.core.draft import Draft, no_token_for
 from evenflow.core.house import House
 from evenflow.core.plan import EVERYBODY, Door, WaitReason
 from evenflow.core.policy.fairness import Lane
@@ -36,7 +36,7 @@ def admit(house: House, draft: Draft, budget: int, now: float) -> None:
             case None:
                 continue
             case WaitReason.QUOTA:
-                for each in line.heads_of(head.place.service_class):
+                for each in line.heads_of(head.place.service_class, shut):
                     draft.doors.append(Door(each.place.lane, each.request.id, refused))
                     shut.add(each.place.lane)
             case WaitReason.LONG_PROMPT:
@@ -73,16 +73,17 @@ def _shut_behind(house: House, draft: Draft, lane: Lane, reason: WaitReason) -> 
 def _bring_in(house: House, draft: Draft, head: RequestState, budget: int, now: float) -> WaitReason | None:
     """Give a waiting request its seat and blocks; or say why not, and change nothing."""
     policy = house.policy
-    if not policy.is_static:
-        split = policy.interleave.split(Demand(budget, len(draft.decodes), budget, house.running))
-        if not leaves_a_token_for(draft, head, policy, split.prefill_tokens):
-            return split.prefill_limit
     if head.request.id in draft.preempted:
         return WaitReason.PREEMPTION
     if head.place.is_long:
-        num_long = sum(state.place.is_long for state in draft.prefills)
+        num_long = sum([state.place.is_long for state in draft.prefills])
         if num_long >= policy.long_prompts.max_in_progress:
             return WaitReason.LONG_PROMPT
+    if not policy.is_static:  # a batch is formed whatever the size of a step
+        demand = Demand(budget, len(draft.decodes), budget, house.running, draft.newcomers)
+        reason = no_token_for(draft, head, policy, policy.interleave.split(demand))
+        if reason is not None:
+            return reason
     room = Search(house, head, draft.newcomers).find()
     if isinstance(room, WaitReason):
         return room

@@ -103,8 +103,10 @@ def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy
         draft.prefill_context += count * start + count * (count + 1) // 2
 
 
-def leaves_a_token_for(draft: Draft, head: RequestState, policy: SchedulingPolicy, prefill_tokens: int) -> bool:
-    """Whether `head` would get a token in this step if it came in: prefills that rank before it are served first."""
+def no_token_for(
+    draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit
+) -> WaitReason | None:
+    """Why `head` would get no token in this step if it came in; None if it would. Prefills before it are served first."""
     short = long = 0
     for state in draft.prefills:
         if state.key > head.key:
@@ -116,7 +118,10 @@ def leaves_a_token_for(draft: Draft, head: RequestState, policy: SchedulingPolic
     in_progress = [state for state in draft.prefills if state.place.is_long]
     if head.place.is_long and not in_progress:
         in_progress = [head]
-    shares = policy.long_prompts.shares(prefill_tokens, in_progress, prefill_tokens)
-    if head.place.is_long:
-        return long < shares.long_tokens and short + long < prefill_tokens
-    return short < shares.short_tokens and short + min(long, shares.long_tokens) < prefill_tokens
+    shares = policy.long_prompts.shares(split.prefill_tokens, in_progress, split.prefill_tokens)
+    if head.place.is_long and long >= shares.long_tokens:
+        return WaitReason.LONG_PROMPT
+    used = short + min(long, shares.long_tokens)
+    if used >= split.prefill_tokens or (not head.place.is_long and short >= shares.short_tokens):
+        return split.prefill_limit
+    return None

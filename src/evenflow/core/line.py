@@ -40,7 +40,7 @@ class WaitingLine:
             return open_lanes[0] if open_lanes else None
         return min(open_lanes, key=lambda lane: lane.standing())
 
-    def heads_of(self, service_class: str) -> list[RequestState]:
-        """The head of every lane of a class in which somebody waits."""
-        heads = [lane.head() for lane in self._lanes.values() if len(lane)]
+    def heads_of(self, service_class: str, shut: Container[str]) -> list[RequestState]:
+        """The head of every lane of a class that is not shut."""
+        heads = [lane.head() for name, lane in self._lanes.items() if len(lane) and name not in shut]
         return [head for head in heads if head.place.service_class == service_class]

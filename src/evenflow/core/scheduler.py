@@ -234,7 +234,7 @@ class Scheduler:
         if gaps:
             decodes.sort(key=lambda state: -gaps.get(state.request.id, 0))
         interleave = house.policy.interleave
-        split = interleave.split(Demand(budget, len(decodes), draft.backlog, house.running))
+        split = interleave.split(Demand(budget, len(decodes), draft.backlog, house.running, draft.newcomers))
         num_served = hand_out_tokens(draft, split, house.policy, self._kv)
         if gaps or num_served < len(decodes):
             skipped = [state.request.id for state in decodes[num_served:]]

@@ -5,25 +5,29 @@ token. Each piece says how many steps in a row may leave a decode out. Who has b
 with `d` tokens for `n` decodes nobody is left out of more than ceil(n / d) - 1 steps in a row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple, Protocol
 
 from evenflow.core.plan import WaitReason
 from evenflow.core.policy.bound import Bound, Limits
-from evenflow.core.request import RequestState
+from evenflow.core.request import RequestId, RequestState
 
 DECODE_GAP = "decode_gap_steps"
 
 
 class Demand(NamedTuple):
-    """What a step could feed: `backlog` is the prefill tokens that are wanted, `running` everybody in order."""
+    """What a step could feed: `backlog` is the prefill tokens that are wanted, `running` everybody in order.
+
+    Who has `entered` in this step prefills, even if it is the last token of its prompt that is left.
+    """
 
     budget: int
     num_decodes: int
     backlog: int
-    running: Sequence[RequestState]
+    running: Sequence[RequestState] = ()
+    entered: Container[RequestId] = ()
 
 
 class TokenSplit(NamedTuple):
@@ -127,13 +131,13 @@ class InOrder:
     name: str = "in-order"
 
     def split(self, demand: Demand, /) -> TokenSplit:
-        budget, num_decodes, backlog, running = demand
+        budget, num_decodes, backlog, running, entered = demand
         if num_decodes + backlog <= budget or not num_decodes:
             return TokenSplit(min(budget, num_decodes), budget - min(budget, num_decodes))
         left, decode_tokens = budget, 0
         for state in running:
             remaining = len(state.token_ids) - state.num_computed_tokens
-            decode_tokens += remaining == 1
+            decode_tokens += remaining == 1 and state.request.id not in entered
             left -= min(left, remaining)
             if not left:
                 break
@@ -167,7 +171,7 @@ class Shared:
         return max(self._least(budget), min(int(self.max_share * budget), budget - 1), 1)
 
     def split(self, demand: Demand, /) -> TokenSplit:
-        budget, num_decodes, backlog, _ = demand
+        budget, num_decodes, backlog = demand[:3]
         if not num_decodes:
             return TokenSplit(0, budget)
         least, most = min(self._least(budget), backlog), self._most(budget)
