@@ -12,7 +12,7 @@ and what is then on top is the smallest. A tenant's requests of one rank share a
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from evenflow.core.policy.bound import Bound, Limits
@@ -228,6 +228,10 @@ class FairLane:
         flow.remove(state)
         if not flow:
             del self._flows[tenant]
+            if len(self._turns) > 2 * len(self._flows) + 8:
+                self._turns = [turn for turn in self._turns if turn[2] in self._flows]
+                heapify(self._turns)
+                self._waits_for_turn &= self._flows.keys()
         self._accounts.leave(tenant)
         self._num_waiting -= 1
 
