@@ -116,9 +116,11 @@ def no_token_for(
         else:
             short += state.num_remaining_tokens
     in_progress = [state for state in draft.prefills if state.place.is_long]
-    if head.place.is_long and not in_progress:
-        in_progress = [head]
-    shares = policy.long_prompts.shares(split.prefill_tokens, in_progress, split.prefill_tokens)
+    would_be_first = head.place.is_long and not in_progress
+    long_ones = [head] if would_be_first else in_progress
+    shares = policy.long_prompts.shares(split.prefill_tokens, long_ones, split.prefill_tokens)
+    if would_be_first and shares.short_tokens < split.prefill_tokens:
+        return None  # it has tokens of its own
     if head.place.is_long and long >= shares.long_tokens:
         return WaitReason.LONG_PROMPT
     used = short + min(long, shares.long_tokens)
