@@ -4,7 +4,6 @@ from collections import Counter
 
 from evenflow.core.events import Preempted, Scheduled
 from evenflow.core.plan import WaitReason
-from evenflow.core.policy import OneFlow
 from evenflow.core.request import FinishReason, RequestId
 from world import World
 
@@ -31,7 +30,7 @@ def _count_memory(world: World, shown: Counter[str]) -> None:
 
 
 def _count_steps(world: World, shown: Counter[str]) -> None:
-    multi_flow = not isinstance(world.policy.fairness, OneFlow)
+    multi_flow = world.policy.fairness != "none"
     for plan in world.plans:
         shown["chunk ended inside a block"] += any(
             not c.samples and (c.start + len(c.token_ids)) % world.block_size for c in plan.chunks

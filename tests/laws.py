@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from evenflow.core.events import Arrived, Event, Finished, FirstToken, Preempted, Scheduled
-from evenflow.core.plan import Chunk, Door, StepPlan, WaitReason
-from evenflow.core.policy import OneFlow, SchedulingPolicy
+from evenflow.core.plan import EVERYBODY, Chunk, Door, StepPlan, WaitReason
 from evenflow.core.request import FinishReason, Request, RequestId, RequestState
 from evenflow.core.scheduler import Scheduler
 
@@ -23,7 +22,6 @@ class Run(Protocol):
     block_size: int
     budget: int
     seqs: int
-    policy: SchedulingPolicy
     scheduler: Scheduler
     requests: dict[RequestId, Request]
     outputs: dict[str, list[int]]
@@ -53,7 +51,8 @@ def _work_is_done(plan: StepPlan, live: dict[RequestId, RequestState]) -> None:
 
 def _limits_are_kept(run: Run, plan: StepPlan, running: dict[RequestId, RequestState]) -> None:
     kv = run.scheduler.kv
-    assert sum(len(chunk.token_ids) for chunk in plan.chunks) == plan.num_tokens <= plan.token_budget == run.budget
+    fed = sum(len(chunk.token_ids) for chunk in plan.chunks)
+    assert fed == plan.num_tokens <= plan.token_budget <= run.scheduler.policy.limits.max_num_batched_tokens
     assert len(running) <= run.seqs
     used = {block_id for request_id in running for block_id in kv.table(request_id).block_ids}
     assert kv.num_free_blocks + len(used) == run.blocks
@@ -88,7 +87,6 @@ def _decodes(chunk: Chunk, state: RequestState) -> bool:
 def _everybody_left_out_has_a_reason(
     run: Run, plan: StepPlan, running: dict[RequestId, RequestState], waiting: dict[RequestId, RequestState]
 ) -> None:
-    flow_of = run.policy.fairness.flow_of
     fed = {chunk.request_id for chunk in plan.chunks}
     left_out = [each.request_id for each in plan.left_out]
     assert len(set(left_out)) == len(left_out)
@@ -96,10 +94,10 @@ def _everybody_left_out_has_a_reason(
     shut = [door.flow for door in plan.doors]
     assert len(set(shut)) == len(shut)
     for request_id, state in waiting.items():
-        assert flow_of(state.request) in shut, f"{request_id} waits and nobody says why"
+        assert {state.place.flow, state.place.lane, EVERYBODY} & set(shut), f"{request_id} waits and nobody says why"
     for door in plan.doors:
-        assert door.head in waiting
-        assert flow_of(waiting[door.head].request) == door.flow
+        place = waiting[door.head].place
+        assert door.flow in (place.flow, place.lane, EVERYBODY)
 
 
 def _the_executor_knows_who_runs(
@@ -124,20 +122,26 @@ def _the_order_is_kept(
     running: dict[RequestId, RequestState],
     waiting: dict[RequestId, RequestState],
 ) -> None:
-    """Nobody enters before a more deserving request of the same flow; victims come from the back of the order."""
-    flow_of = run.policy.fairness.flow_of
+    """Nobody enters before a more deserving request of the same flow, but to use what that one cannot; victims come from
+    the back of the order."""
+    policy = run.scheduler.policy
+    in_one_line = policy.fairness.name == "none" and not any(
+        each.guaranteed_seats or each.guaranteed_blocks or each.max_seats < run.seqs or each.max_blocks < run.blocks
+        for each in policy.classes
+    )
     entered = {entry.request.id for entry in plan.entered}
     for request_id in entered:
         state = running[request_id]
-        rivals = [other for other in waiting.values() if flow_of(other.request) == flow_of(state.request)]
-        assert all(state.key < other.key for other in rivals), f"{request_id} overtook somebody"
-    if isinstance(run.policy.fairness, OneFlow):
+        rivals = [other for other in waiting.values() if other.place.flow == state.place.flow]
+        assert all(state.key < other.key or other.num_passed_by for other in rivals), f"{request_id} overtook somebody"
+    if in_one_line:
         for door in plan.doors:
             _the_door_is_rightly_shut(run, plan, door, running, waiting[door.head])
     for state in (*waiting.values(), *running.values()):
-        assert state.key[:-1] == run.policy.order.key(state.request), "its place in line has changed"
+        assert state.key == policy.key_of(state.request, state.key[-1]), "its place in line has changed"
     for state in waiting.values():
         assert state.num_computed_tokens == 0, f"{state.request.id} holds no block and claims computed tokens"
+        assert state.num_passed_by <= policy.spec.max_backfill
     preempted = [event for event in events if isinstance(event, Preempted)]
     assert [event.request_id for event in preempted] == list(plan.preempted)
     for event in preempted:
@@ -146,22 +150,23 @@ def _the_order_is_kept(
         assert event.for_request in entered or not entered, "memory was short, and somebody new came in"
         assert winner.key <= waiting[event.request_id].key
         if event.for_request in entered:
-            assert run.policy.order.displaces(winner.request, waiting[event.request_id].request)
-    if isinstance(run.policy.fairness, OneFlow) and preempted:
+            assert policy.displaces(winner, waiting[event.request_id])
+    if in_one_line and preempted:
         assert max(s.key for s in running.values()) < min(waiting[event.request_id].key for event in preempted)
 
 
 def _the_door_is_rightly_shut(
     run: Run, plan: StepPlan, door: Door, running: dict[RequestId, RequestState], head: RequestState
 ) -> None:
-    if door.reason is WaitReason.BUDGET:
+    if door.reason is WaitReason.BUDGET and run.scheduler.policy.splits_prompts:
         # The last token of a prompt, like a decode, is a step's first claim whatever the order.
-        served = [running[c.request_id] for c in plan.chunks if not (c.samples and len(c.token_ids) == 1)]
+        fed = [running[c.request_id] for c in plan.chunks if not (c.samples and len(c.token_ids) == 1)]
+        served = [state for state in fed if not state.place.is_long]  # the first long prompt has tokens of its own
         assert all(state.key < head.key for state in served), "a less deserving prefill kept it out"
     if door.reason is WaitReason.MAX_NUM_SEQS:
-        assert len(running) == run.seqs
+        assert len(running) >= run.scheduler.policy.limits.max_num_seqs
         last = max(running.values(), key=lambda state: state.key)
-        assert not run.policy.order.displaces(head.request, last.request), "a full house kept an urgent request out"
+        assert not run.scheduler.policy.displaces(head, last), "a full house kept an urgent request out"
 
 
 def check_run(run: Run) -> None:
@@ -186,6 +191,8 @@ def _its_history_adds_up(run: Run, finished: Finished) -> None:
     assert sum(e.request_id == request_id for e in run.of(FirstToken)) == bool(output)
     if finished.reason is FinishReason.ABORT:
         assert len(scheduled) - len(preempted) in (0, 1)
+    elif finished.reason in (FinishReason.EXPIRED, FinishReason.SHED):
+        assert not scheduled, "it had begun to run"
     else:
         assert len(scheduled) - len(preempted) == 1
         assert finished.num_computed_tokens == finished.num_prompt_tokens + len(output) - 1

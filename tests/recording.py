@@ -6,7 +6,6 @@ All durations are multiples of 1/8, so that sums of times are exact and folds ca
 from collections.abc import Iterator
 from random import Random
 
-from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.kv_cache import KVCacheManager
@@ -41,12 +40,10 @@ def record(scenario: Scenario) -> Batches:
     clock = VirtualClock()
     events: list[Event] = []
     kv = KVCacheManager(num_blocks=shape.blocks, block_size=shape.block_size, prefix_caching=shape.prefix_caching)
-    config = SchedulerConfig(shape.seqs, 10_000, VOCAB_SIZE, shape.watermark)
-    policy = shape.world().policy
-    assert isinstance(policy.budget, FixedBudget)
+    config = SchedulerConfig(shape.seqs, 10_000, VOCAB_SIZE, shape.watermark, shape.budget)
     shadow = ShadowExecutor(num_blocks=shape.blocks, block_size=shape.block_size, vocab_size=VOCAB_SIZE)
-    core = EngineCore(Scheduler(config, kv, policy, events.append), TimedShadow(shadow, clock), clock, events)
-    core.announce((("policy", policy.order.name),))
+    core = EngineCore(Scheduler(config, kv, shape.policy, events.append), TimedShadow(shadow, clock), clock, events)
+    core.announce((("policy", shape.policy.order),))
     return [result.events for result in _play(scenario, core, clock) if result.events]
 
 

@@ -12,9 +12,8 @@ from typing import Protocol, TypeVar
 
 from hypothesis import strategies as st
 
-from evenflow.core.policy import ByPriority, Fairness, FirstCome, OneFlow, Order, SchedulingPolicy
+from evenflow.core.policy.spec import ClassSpec, PolicySpec
 from evenflow.core.request import Request, RequestId, SamplingParams
-from pieces import FlowPerTenant
 from world import VOCAB_SIZE, Abort, World, alone, tokens
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class Shape:
     seqs: int
     watermark: int
     prefix_caching: bool
-    policy: SchedulingPolicy
+    policy: PolicySpec
 
     @property
     def capacity(self) -> int:
@@ -80,17 +79,62 @@ class Scenario:
         return world.run()
 
 
-def _shape(choices: Choices) -> Shape:
-    order: Order = FirstCome() if choices.integer(0, 1) == 0 else ByPriority()
-    fairness: Fairness = OneFlow() if choices.integer(0, 2) < 2 else FlowPerTenant()
+def _plain(choices: Choices) -> PolicySpec:
+    return PolicySpec(order=choose(choices, ["fcfs", "priority"]), fairness=choose(choices, ["none", "none", "vtc"]))
+
+
+def _classes(choices: Choices) -> tuple[ClassSpec, ...]:
+    kind = choose(choices, ["equal", "equal", "ranked", "quotas"])
+    if kind == "equal":
+        return PolicySpec().classes
+    if kind == "ranked":
+        return (ClassSpec("interactive", rank=0), ClassSpec("default", rank=1), ClassSpec("batch", rank=2))
+    share = choices.integer(0, 4) / 10
+    return (
+        ClassSpec("interactive", rank=0, guaranteed_seats=share, guaranteed_kv=choices.integer(0, 3) / 10),
+        ClassSpec("default", rank=choose(choices, [1, 0])),
+        ClassSpec("batch", rank=2, guaranteed_seats=choices.integer(0, 3) / 10, max_seats=0.5, max_kv=0.8),
+    )
+
+
+def any_policy(choices: Choices) -> PolicySpec:
+    """Any composition of pieces, with small numbers."""
+    least = choices.integer(0, 4) / 10
+    return PolicySpec(
+        order=choose(choices, ["fcfs", "priority", "shortest-prompt", "deadline"]),
+        max_overtake=float(choices.integer(0, 20)),
+        overtake_per_token=choices.integer(0, 8) / 4,
+        fairness=choose(choices, ["none", "vtc"]),
+        tenant_weights=choose(choices, [(), (("other", 2.0),)]),
+        interleave=choose(choices, ["decode-first", "prefill-first", "in-order", "shared"]),
+        max_skipped_steps=choices.integer(1, 4),
+        min_prefill_share=least,
+        max_prefill_share=least + choices.integer(0, 6) / 10,
+        chunking=choose(choices, ["chunked", "chunked", "whole"]),
+        budget=choose(choices, ["fixed", "fixed", "itl-target"]),
+        itl_target=choose(choices, [2.0, 0.5]),
+        min_prefill_tokens=choices.integer(1, 4),
+        long_prompts=choose(choices, ["unlimited", "limited"]),
+        long_prompt_tokens=choices.integer(3, 12),
+        max_long_prefills=choices.integer(1, 2),
+        long_prompt_share=choices.integer(0, 4) / 4,
+        min_long_prompt_tokens=choices.integer(1, 3),
+        reserve=choose(choices, ["prompt", "prompt", "expected", "max"]),
+        max_backfill=choices.integer(0, 3),
+        scope=choose(choices, ["continuous", "continuous", "continuous", "static"]),
+        classes=_classes(choices),
+    )
+
+
+def _shape(choices: Choices, policy: PolicySpec) -> Shape:
     return Shape(
         blocks=choices.integer(2, 14),
         block_size=choose(choices, [4, 2, 3, 1, 8]),
-        budget=choices.integer(1, 20),
+        budget=choices.integer(2 if policy.interleave == "shared" else 1, 20),
         seqs=choices.integer(1, 6),
         watermark=choose(choices, [0, 0, 1, 2]),
         prefix_caching=choose(choices, [True, True, True, False]),
-        policy=SchedulingPolicy(order=order, fairness=fairness),
+        policy=policy,
     )
 
 
@@ -116,8 +160,10 @@ def _prompt(choices: Choices, name: str, longest: int, earlier: Sequence[Request
     return tokens(name, length)
 
 
-def scenario(choices: Choices) -> Scenario:
-    shape = _shape(choices)
+def scenario(choices: Choices, policy: PolicySpec | None = None) -> Scenario:
+    """Under this policy; if none is given, under a plain one in which everybody is of one class."""
+    shape = _shape(choices, _plain(choices) if policy is None else policy)
+    names = ["default"] if policy is None else ["default", "interactive", "batch"]
     requests: list[Request] = []
     time = 0
     for index in range(choices.integer(1, 9)):
@@ -134,10 +180,17 @@ def scenario(choices: Choices) -> Scenario:
                 cache_salt=choose(choices, ["", "", "", "salt"]),
                 priority=choices.integer(0, 2),
                 tenant=choose(choices, ["", "other"]),
+                service_class=choose(choices, names),
+                ttft_deadline=None if policy is None else _deadline(choices, time),
             )
         )
     aborts = tuple(_abort(choices, requests) for _ in range(choose(choices, [0, 0, 1, 3])))
     return Scenario(shape, tuple(requests), aborts)
+
+
+def _deadline(choices: Choices, time: float) -> float | None:
+    patience = choose(choices, [None, None, None, 1, 8, 40])
+    return None if patience is None else time + patience
 
 
 def _abort(choices: Choices, requests: Sequence[Request]) -> Abort:
@@ -154,5 +207,12 @@ class _Drawn:
 
 
 @st.composite
-def scenarios(draw: st.DrawFn) -> Scenario:
-    return scenario(_Drawn(draw))
+def scenarios(draw: st.DrawFn, policy: PolicySpec | None = None) -> Scenario:
+    return scenario(_Drawn(draw), policy)
+
+
+@st.composite
+def composed(draw: st.DrawFn) -> Scenario:
+    """Under any composition of pieces."""
+    choices = _Drawn(draw)
+    return scenario(choices, any_policy(choices))

@@ -16,12 +16,13 @@ from typing import Self, TypeVar
 
 import laws
 import picture
-from evenflow.core.budget import FixedBudget
+from facts import Facts
 from evenflow.core.config import SchedulerConfig
+from evenflow.core.errors import RequestError
 from evenflow.core.events import Event, Finished
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
-from evenflow.core.policy import SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.clock import VirtualClock
@@ -59,7 +60,7 @@ class World:
     watermark: int = 0
     prefix_caching: bool = True
     max_model_len: int = 10_000
-    policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    policy: PolicySpec = field(default_factory=PolicySpec)
 
     scheduler: Scheduler = field(init=False)
     clock: VirtualClock = field(init=False, default_factory=VirtualClock)
@@ -70,18 +71,21 @@ class World:
     prompt_logprobs: dict[str, list[TokenLogprobs]] = field(init=False, default_factory=lambda: defaultdict(list))
     last: dict[str, RequestOutput] = field(init=False, default_factory=dict)
     reasons: dict[str, FinishReason] = field(init=False, default_factory=dict)
+    refused: dict[str, RequestError] = field(init=False, default_factory=dict)
+    facts: Facts = field(init=False)
     columns: list[picture.Column] = field(init=False, default_factory=list)
     dropped_tokens: dict[str, int] = field(init=False, default_factory=lambda: defaultdict(int))
     execute: Callable[[StepPlan], StepOutcome] = field(init=False)
     _on_executor: set[RequestId] = field(init=False, default_factory=set)
     _arrivals: list[Request] = field(init=False, default_factory=list)
     _aborts: list[Abort] = field(init=False, default_factory=list)
+    _changes: list[tuple[float, PolicySpec]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         kv = KVCacheManager(num_blocks=self.blocks, block_size=self.block_size, prefix_caching=self.prefix_caching)
-        config = SchedulerConfig(self.seqs, self.max_model_len, VOCAB_SIZE, self.watermark)
-        self.policy = replace(self.policy, budget=FixedBudget(self.budget))
+        config = SchedulerConfig(self.seqs, self.max_model_len, VOCAB_SIZE, self.watermark, self.budget)
         self.scheduler = Scheduler(config, kv, self.policy, self.events.append)
+        self.facts = Facts(self.scheduler.policy)
         shadow = ShadowExecutor(num_blocks=self.blocks, block_size=self.block_size, vocab_size=VOCAB_SIZE)
         self.execute = shadow.execute
 
@@ -97,6 +101,8 @@ class World:
         priority: int = 0,
         tenant: str = "",
         salt: str = "",
+        service_class: str = "default",
+        deadline: float | None = None,
     ) -> Self:
         """A request of `prompt` tokens of its own (a number), or of exactly these tokens."""
         prompt_token_ids = tokens(name, prompt) if isinstance(prompt, int) else tuple(prompt)
@@ -109,6 +115,8 @@ class World:
                 priority=priority,
                 tenant=tenant,
                 cache_salt=salt,
+                service_class=service_class,
+                ttft_deadline=deadline,
             )
         )
 
@@ -121,6 +129,11 @@ class World:
         self._aborts.append(Abort(RequestId(name), at, in_flight))
         return self
 
+    def change(self, policy: PolicySpec, *, at: float) -> Self:
+        """Another policy from the first step at this time on."""
+        self._changes.append((at, policy))
+        return self
+
     # ---- letting it happen -----------------------------------------------------------------------------------------
 
     def run(self) -> Self:
@@ -131,6 +144,7 @@ class World:
             self.step()
             assert len(self.plans) < MAX_STEPS, "it goes on for ever"
         laws.check_run(self)
+        self.facts.check(self)
         return self
 
     def steps(self, count: int) -> Self:
@@ -141,8 +155,10 @@ class World:
     def step(self) -> None:
         """One second: who is due arrives or is aborted, then `schedule`, `execute`, `update`."""
         now = self.clock.now()
+        self._apply_changes(now)
         self._accept_arrivals(now)
         aborted = self._apply_aborts(now, in_flight=False)
+        self._collect(self.scheduler.expire(now=now))
         if not self.scheduler.has_work:
             self.clock.advance(1.0)
             return
@@ -150,9 +166,11 @@ class World:
         plan = self.scheduler.schedule(now=now)
         self.scheduler.check()
         laws.check_plan(self, plan, self.events[seen:], self._on_executor)
+        self.facts.see(self, plan, self.events[seen:])
         self.plans.append(plan)
         used = self.blocks - self.scheduler.kv.num_free_blocks
-        waiting = [s.request.id for s in self.scheduler.states() if s not in self.scheduler.running()]
+        running = {state.request.id for state in self.scheduler.running()}
+        waiting = [s.request.id for s in self.scheduler.states() if s.request.id not in running]
         outcome = self.execute(plan)
         dropped = self._apply_aborts(now, in_flight=True)
         self._count_dropped(plan, dropped)
@@ -164,8 +182,22 @@ class World:
     def _accept_arrivals(self, now: float) -> None:
         while self._arrivals and self._arrivals[0].arrival_time <= now:
             request = self._arrivals.pop(0)
-            self.scheduler.add(request, now=now)
+            try:
+                shed = self.scheduler.add(request, now=now)
+            except RequestError as error:
+                self.refused[request.id] = error
+                continue
             self.requests[request.id] = request
+            self._collect(shed)
+            self.scheduler.check()
+
+    def _apply_changes(self, now: float) -> None:
+        due = [policy for time, policy in self._changes if time <= now]
+        self._changes = [change for change in self._changes if change[0] > now]
+        for policy in due:
+            self.scheduler.reconfigure(policy, now=now)
+            self.policy = policy
+            self.facts = Facts(self.scheduler.policy)
             self.scheduler.check()
 
     def _apply_aborts(self, now: float, *, in_flight: bool) -> list[RequestId]:
@@ -221,13 +253,14 @@ def _alone(request: Request) -> tuple[int, ...]:
 
 def alone(request: Request) -> tuple[int, ...]:
     """What this request says when it has the engine to itself, in one block and unhurried by any budget."""
-    return _alone(replace(request, id=RequestId("alone"), arrival_time=0.0, priority=0, tenant=""))
+    plain = {"priority": 0, "tenant": "", "service_class": "default", "ttft_deadline": None}
+    return _alone(replace(request, id=RequestId("alone"), arrival_time=0.0, **plain))
 
 
 def assert_each_said_what_it_says_alone(world: World) -> None:
     for request in world.requests.values():
         said, expected = tuple(world.outputs[request.id]), alone(request)
-        if world.reasons[request.id] is FinishReason.ABORT:
-            assert said == expected[: len(said)]
-        else:
+        if world.reasons[request.id] in (FinishReason.STOP, FinishReason.LENGTH):
             assert said == expected
+        else:
+            assert said == expected[: len(said)]

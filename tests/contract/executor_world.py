@@ -4,12 +4,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, Preempted
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import StepOutcome, StepPlan, TokenLogprobs
-from evenflow.core.policy import FirstCome, Order, SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.ports import Executor
 from evenflow.core.request import FinishReason, Request, RequestId
 from evenflow.core.scheduler import Scheduler
@@ -23,7 +22,7 @@ class Shape:
     seqs: int
     vocab_size: int
     prefix_caching: bool = True
-    order: Order = field(default_factory=FirstCome)
+    order: str = "fcfs"
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +52,7 @@ def play(
     """A step takes one second. `aborts` says after which step a request is aborted, between its plan and its update."""
     played = Played()
     kv = KVCacheManager(num_blocks=shape.blocks, block_size=shape.block_size, prefix_caching=shape.prefix_caching)
-    policy = SchedulingPolicy(budget=FixedBudget(shape.budget), order=shape.order)
+    policy = PolicySpec(order=shape.order, max_num_batched_tokens=shape.budget)
     config = SchedulerConfig(shape.seqs, max_model_len=10_000, vocab_size=shape.vocab_size)
     scheduler = Scheduler(config, kv, policy, played.events.append)
     arrivals = sorted(requests, key=lambda request: request.arrival_time)

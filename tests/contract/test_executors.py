@@ -13,7 +13,6 @@ import torch
 
 from contract.executor_world import Played, Shape, play
 from contract.tiny_llama import CONFIG, VOCAB_SIZE, tiny_llama
-from evenflow.core.policy import ByPriority, FirstCome, Order
 from evenflow.core.ports import Executor
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.clock import VirtualClock
@@ -118,7 +117,7 @@ SAMPLINGS = (
 )
 
 
-ORDERS: tuple[Order, ...] = (FirstCome(), ByPriority())
+ORDERS = ("fcfs", "priority")
 
 
 def workload(rng: random.Random, kind: Kind) -> tuple[list[Request], Shape]:

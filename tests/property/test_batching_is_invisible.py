@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import event, given, target
 
 from evenflow.core.events import Preempted, Scheduled
-from evenflow.core.policy import FirstCome, SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
 from strategies import Scenario, scenarios
 from world import assert_each_said_what_it_says_alone
 
@@ -32,7 +32,7 @@ def test_the_prefix_cache_is_invisible(scenario: Scenario) -> None:
 
 @given(scenarios())
 def test_first_come_is_first_served(scenario: Scenario) -> None:
-    policy = SchedulingPolicy(order=FirstCome())
+    policy = PolicySpec(order="fcfs")
     world = replace(scenario, shape=replace(scenario.shape, policy=policy)).play()
     first_served = [scheduled.request_id for scheduled in world.of(Scheduled) if not scheduled.resumed]
     served = set(first_served)

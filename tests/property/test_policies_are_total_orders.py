@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenflow.core.policy import ByPriority, FirstCome, Order
+from evenflow.core.policy.order import ByPriority, EarliestDeadline, FirstCome, Order, ShortestPrompt
 from evenflow.core.request import Request, RequestId, SamplingParams
 
-ORDERS = [FirstCome(), ByPriority()]
+ORDERS = [FirstCome(), ByPriority(), ShortestPrompt(1.0, 0.25), EarliestDeadline(1.0)]
 
 
 @st.composite
@@ -19,10 +19,11 @@ def request_lists(draw: st.DrawFn) -> list[Request]:
     return [
         Request(
             RequestId(f"r{index}"),
-            (1,),
+            (1,) * draw(st.integers(1, 8)),
             SamplingParams(),
             draw(st.sampled_from([0.0, 0.5, 1.0, 1e9])),
             priority=draw(st.integers(-2, 2)),
+            ttft_deadline=draw(st.sampled_from([None, 0.25, 1.5, 2e9])),
         )
         for index in range(count)
     ]

@@ -2,8 +2,7 @@
 
 from textwrap import dedent
 
-from evenflow.core.policy import ByPriority, SchedulingPolicy
-from pieces import FlowPerTenant
+from evenflow.core.policy.spec import PolicySpec
 from world import World, tokens
 
 
@@ -100,7 +99,7 @@ def test_a_repeated_prompt_is_reused_up_to_its_last_token() -> None:
 
 
 def test_an_urgent_request_displaces_when_every_seat_is_taken() -> None:
-    world = World(seqs=2, budget=8, policy=SchedulingPolicy(order=ByPriority()))
+    world = World(seqs=2, budget=8, policy=PolicySpec(order="priority"))
     world.arrive("a", prompt=3, max_tokens=6, priority=1).arrive("b", prompt=3, max_tokens=6, priority=1)
     world.arrive("urgent", prompt=5, max_tokens=2, priority=0, at=2)
     shows(
@@ -118,7 +117,7 @@ def test_an_urgent_request_displaces_when_every_seat_is_taken() -> None:
 
 
 def test_a_long_background_prompt_does_not_hold_up_an_urgent_one() -> None:
-    world = World(budget=4, policy=SchedulingPolicy(order=ByPriority()))
+    world = World(budget=4, policy=PolicySpec(order="priority"))
     world.arrive("long", prompt=20, max_tokens=2, priority=1)
     world.arrive("urgent", prompt=7, max_tokens=3, priority=0, at=1)
     shows(
@@ -135,7 +134,7 @@ def test_a_long_background_prompt_does_not_hold_up_an_urgent_one() -> None:
 
 
 def test_a_head_that_cannot_come_in_shuts_the_door_only_behind_it() -> None:
-    world = World(blocks=6, block_size=2, budget=16, policy=SchedulingPolicy(fairness=FlowPerTenant()))
+    world = World(blocks=6, block_size=2, budget=16, policy=PolicySpec(fairness="vtc"))
     world.arrive("runs", prompt=3, max_tokens=6, tenant="x")
     world.arrive("big", prompt=9, max_tokens=2, tenant="x", at=1)
     world.arrive("small", prompt=1, max_tokens=2, tenant="x", at=1)

@@ -15,10 +15,14 @@ from evenflow.bench import offline as offline_bench
 from evenflow.bench import quality as quality_bench
 from evenflow.bench import replay as replay_bench
 from evenflow.bench import scheduler as scheduler_bench
+from evenflow.bench.policies.experiment import Experiment, Finding
+from evenflow.bench.policies.table import EXPERIMENTS
 from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk, saying
 from evenflow.cli.signals import ending_in_order
 from evenflow.core.errors import ConfigError
+from evenflow.core.policy.spec import PolicySpec
+from evenflow.core.policy.table import policy_from_table
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
@@ -29,7 +33,13 @@ app = App(name="bench", help="Measure evenflow on this machine.")
 
 @app.command
 def scheduler(
-    *, running: PositiveInt = 64, waiting: NonNegativeInt = 0, steps: PositiveInt = 1000, json: Switch = False
+    *,
+    running: PositiveInt = 64,
+    waiting: NonNegativeInt = 0,
+    steps: PositiveInt = 1000,
+    tenants: PositiveInt = 1,
+    policy: str | None = None,
+    json: Switch = False,
 ) -> None:
     """Time one step of the scheduler (schedule and update) in pure Python, without a model.
 
@@ -41,10 +51,15 @@ def scheduler(
         How many more are in the queue behind them.
     steps
         How many steps to time.
+    tenants
+        How many tenants the requests are of, in turn.
+    policy
+        A preset, or "everything" (every piece that costs something, at once); plain first come first served otherwise.
     json
         Print JSON instead of tables.
     """
-    cost = scheduler_bench.measure(running=running, waiting=waiting, steps=steps)
+    spec = None if policy is None else _policy(policy)
+    cost = scheduler_bench.measure(running=running, waiting=waiting, steps=steps, tenants=tenants, spec=spec)
     _show(asdict(cost), json)
 
 
@@ -248,6 +263,58 @@ def profile(
     for part, milliseconds in result.parts_ms.items():
         table.add_row(part, f"{milliseconds:.3f}", f"{milliseconds / result.step_ms:.1%}")
     table.add_row("all", f"{result.step_ms:.3f}", f"without the stopwatch {result.plain_step_ms:.3f} ms")
+    Console().print(table)
+
+
+def _policy(name: str) -> PolicySpec:
+    return scheduler_bench.EVERYTHING if name == "everything" else policy_from_table({"preset": name})
+
+
+@app.command
+def policies(
+    *,
+    only: list[str] | None = None,
+    engine: EngineOptions = EngineConfig(),
+    rounds: PositiveInt = 3,
+    json: Switch = False,
+) -> None:
+    """Measure what scheduling policies promise, on a real model; every figure is a ratio within one run.
+
+    Parameters
+    ----------
+    only
+        Experiments to run (repeat the flag for several); all if not given.
+    engine
+        The engine to measure; an experiment sets seats, memory and policy itself.
+    rounds
+        Rounds in which every engine of an experiment plays the same load in turn.
+    json
+        Print JSON instead of tables.
+    """
+    unknown = [name for name in only or () if name not in EXPERIMENTS]
+    if unknown:
+        raise ConfigError(f"there is no experiment {unknown[0]!r}; use one of {', '.join(EXPERIMENTS)}")
+    config = replace(engine, model=str(model_on_disk(engine.model)))
+    findings: dict[str, Finding] = {}
+    with Console(stderr=True).status("") as status:
+        for name in only or EXPERIMENTS:
+            findings[name] = EXPERIMENTS[name].measure(config, rounds=rounds, progress=status.update)
+            if not json:
+                _show_finding(EXPERIMENTS[name], findings[name])
+    if json:
+        _print_json(findings)
+
+
+def _show_finding(experiment: Experiment, finding: Finding) -> None:
+    print(f"{experiment.name}: {experiment.question}\n{finding.setting}")
+    table = Table(*(name for name, _ in finding.rows[0]), box=None)
+    for row in finding.rows:
+        table.add_row(*(value for _, value in row))
+    Console().print(table)
+    table = Table("figure", "measured", "asked", "", box=None)
+    for figure in finding.figures:
+        verdict = "" if not figure.asked else "met" if figure.met else "missed"
+        table.add_row(figure.name, f"{figure.value:.3f}", figure.asked, verdict)
     Console().print(table)
 
 

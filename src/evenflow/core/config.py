@@ -7,7 +7,8 @@ from evenflow.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
-    """`max_num_seqs` requests run at once; prompt plus output of each is at most `max_model_len` tokens.
+    """At most `max_num_seqs` requests run at once and `max_num_batched_tokens` are fed in a step, whatever the policy;
+    prompt plus output of each is at most `max_model_len` tokens.
 
     `watermark_blocks` stay free at admission (an idle engine ignores it), so that running requests can grow a little
     before anyone is preempted. Token ids must be below `vocab_size`.
@@ -17,10 +18,13 @@ class SchedulerConfig:
     max_model_len: int
     vocab_size: int
     watermark_blocks: int = 0
+    max_num_batched_tokens: int = 65536
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:
             raise ConfigError(f"max_num_seqs must be at least 1, not {self.max_num_seqs}")
+        if self.max_num_batched_tokens < 1:
+            raise ConfigError(f"max_num_batched_tokens must be at least 1, not {self.max_num_batched_tokens}")
         if self.max_model_len < 2:
             raise ConfigError(
                 f"max_model_len must be at least 2 (one prompt token, one output), not {self.max_model_len}"

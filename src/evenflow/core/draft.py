@@ -1,60 +1,64 @@
 """The step being decided, and its last pass: the token budget is handed out.
 
 By then it is settled who is here and that each has the blocks it needs, so this pass can refuse a token but never has
-to take anything back. Every decode takes one token; prefills share what the split leaves them, front to back.
+to take anything back. Every decode takes one token, the longest left out first; prefills share what the split leaves
+them, front to back, long prompts within their own share.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import Chunk, Door, Entry, LeftOut, WaitReason
-from evenflow.core.policy import TokenSplit
+from evenflow.core.policy.interleave import TokenSplit
+from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.request import RequestId, RequestState
 
 
+@dataclass(slots=True, eq=False)
 class Draft:
     """Lives for one call of `Scheduler.schedule`.
 
-    `decodes` are the running requests with one known token to compute, in order; `backlog` is the number of known,
-    uncomputed tokens of all others that run.
+    `decodes` are the running requests with one known token to compute, `prefills` those with more and whoever enters in
+    this step; both in order. Contexts are summed over fed tokens: the positions that each attends to.
     """
 
-    __slots__ = (
-        "attended_context_tokens",
-        "backlog",
-        "chunks",
-        "decodes",
-        "doors",
-        "entered",
-        "left_out",
-        "num_cached_tokens",
-        "num_decode_tokens",
-        "num_prefill_tokens",
-        "preempted",
-    )
+    decodes: list[RequestState] = field(default_factory=list)
+    prefills: list[RequestState] = field(default_factory=list)
+    chunks: list[Chunk] = field(default_factory=list)
+    entered: list[Entry] = field(default_factory=list)
+    newcomers: set[RequestId] = field(default_factory=set)
+    preempted: list[RequestId] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    doors: list[Door] = field(default_factory=list)
+    num_cached_tokens: int = 0
+    num_decode_tokens: int = 0
+    num_prefill_tokens: int = 0
+    decode_context: int = 0
+    prefill_context: int = 0
 
-    def __init__(self) -> None:
-        self.decodes: list[RequestState] = []
-        self.backlog = 0
-        self.chunks: list[Chunk] = []
-        self.entered: list[Entry] = []
-        self.preempted: list[RequestId] = []
-        self.left_out: list[LeftOut] = []
-        self.doors: list[Door] = []
-        self.num_cached_tokens = 0
-        self.num_decode_tokens = 0
-        self.num_prefill_tokens = 0
-        self.attended_context_tokens = 0
+    @property
+    def backlog(self) -> int:
+        """Prefill tokens that are wanted."""
+        return sum([state.num_remaining_tokens for state in self.prefills])
 
+    @property
+    def first_prefill_position(self) -> int:
+        return self.prefills[0].num_computed_tokens if self.prefills else 0
 
-def hand_out_tokens(draft: Draft, split: TokenSplit, running: Sequence[RequestState], kv: KVCacheManager) -> None:
-    """Fill `draft.chunks` and `draft.left_out`."""
-    _hand_out_decodes(draft, split, kv)
-    if draft.backlog:
-        _hand_out_prefills(draft, split, running, kv)
+    def drop(self, victim: RequestState) -> None:
+        """It was displaced after the first pass."""
+        (self.decodes if victim in self.decodes else self.prefills).remove(victim)
 
 
-def _hand_out_decodes(draft: Draft, split: TokenSplit, kv: KVCacheManager) -> None:
+def hand_out_tokens(draft: Draft, split: TokenSplit, policy: SchedulingPolicy, kv: KVCacheManager) -> int:
+    """Fill `draft.chunks` and `draft.left_out`. How many decodes were served."""
+    num_served = _hand_out_decodes(draft, split, kv)
+    if draft.prefills:
+        _hand_out_prefills(draft, split, policy, kv)
+    return num_served
+
+
+def _hand_out_decodes(draft: Draft, split: TokenSplit, kv: KVCacheManager) -> int:
     served = draft.decodes[: split.decode_tokens]
     attended = num_first = 0
     for state in served:  # the hot loop: every running request, every step
@@ -63,28 +67,63 @@ def _hand_out_decodes(draft: Draft, split: TokenSplit, kv: KVCacheManager) -> No
         draft.chunks.append(Chunk(request_id, start, (state.token_ids[-1],), kv.table(request_id).block_ids, True))
         attended += start + 1
         num_first += start < len(state.request.prompt_token_ids)  # the last token of a prompt is no decode
-    draft.attended_context_tokens += attended
+    draft.decode_context = attended
     draft.num_prefill_tokens += num_first
     draft.num_decode_tokens += len(served) - num_first
     for state in draft.decodes[split.decode_tokens :]:
-        draft.left_out.append(LeftOut(state.request.id, WaitReason.BUDGET))
+        draft.left_out.append(LeftOut(state.request.id, split.decode_limit))
+    return len(served)
 
 
-def _hand_out_prefills(draft: Draft, split: TokenSplit, running: Sequence[RequestState], kv: KVCacheManager) -> None:
-    decoding = {state.request.id for state in draft.decodes}
+def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy, kv: KVCacheManager) -> None:
+    long = [state for state in draft.prefills if state.place.is_long]
+    short_backlog = draft.backlog - sum([state.num_remaining_tokens for state in long])
+    long_left, short_left = policy.long_prompts.shares(split.prefill_tokens, long, short_backlog)
     left = split.prefill_tokens
-    for state in running:
-        request_id = state.request.id
-        if request_id in decoding:
+    for state in draft.prefills:
+        is_long = state.place.is_long
+        wanted = state.num_remaining_tokens
+        count = min(left, wanted, long_left if is_long else short_left)
+        if count < wanted and not (policy.splits_prompts or is_long or left == split.prefill_tokens):
+            count = 0  # what cannot be fed whole waits, unless no step would ever hold it
+        if count == 0:
+            limited = is_long and left > 0
+            draft.left_out.append(LeftOut(state.request.id, WaitReason.LONG_PROMPT if limited else split.prefill_limit))
             continue
         start = state.num_computed_tokens
-        count = min(left, state.num_tokens - start)
-        if count == 0:
-            draft.left_out.append(LeftOut(request_id, split.prefill_limit))
-            continue
         end = start + count
-        tokens = tuple(state.token_ids[start:end])
-        draft.chunks.append(Chunk(request_id, start, tokens, kv.table(request_id).block_ids, end == state.num_tokens))
+        tokens, block_ids = tuple(state.token_ids[start:end]), kv.table(state.request.id).block_ids
+        draft.chunks.append(Chunk(state.request.id, start, tokens, block_ids, end == state.num_tokens))
         left -= count
+        if is_long:
+            long_left -= count
+        else:
+            short_left -= count
         draft.num_prefill_tokens += count
-        draft.attended_context_tokens += count * start + count * (count + 1) // 2
+        draft.prefill_context += count * start + count * (count + 1) // 2
+
+
+def no_token_for(
+    draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit
+) -> WaitReason | None:
+    """Why `head` would get no token in this step if it came in; None if it would. Prefills before it are served first."""
+    short = long = 0
+    for state in draft.prefills:
+        if state.key > head.key:
+            break
+        if state.place.is_long:
+            long += state.num_remaining_tokens
+        else:
+            short += state.num_remaining_tokens
+    in_progress = [state for state in draft.prefills if state.place.is_long]
+    would_be_first = head.place.is_long and not in_progress
+    long_ones = [head] if would_be_first else in_progress
+    shares = policy.long_prompts.shares(split.prefill_tokens, long_ones, split.prefill_tokens)
+    if would_be_first and shares.short_tokens < split.prefill_tokens:
+        return None  # it has tokens of its own
+    if head.place.is_long and long >= shares.long_tokens:
+        return WaitReason.LONG_PROMPT
+    used = short + min(long, shares.long_tokens)
+    if used >= split.prefill_tokens or (not head.place.is_long and short >= shares.short_tokens):
+        return split.prefill_limit
+    return None

@@ -115,4 +115,17 @@ class ConfigChanged:
     settings: tuple[tuple[str, str], ...]
 
 
-Event = Arrived | Rejected | Scheduled | Preempted | FirstToken | Finished | StepRecord | ConfigChanged
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """The scheduling policy was replaced between two steps. `settings` are all of its fields, printable.
+
+    `moved` are the live requests, waiting or running, whose flow is another one now: (request, flow).
+    """
+
+    time: float
+    step: int
+    settings: tuple[tuple[str, str], ...]
+    moved: tuple[tuple[RequestId, str], ...]
+
+
+Event = Arrived | Rejected | Scheduled | Preempted | FirstToken | Finished | StepRecord | ConfigChanged | PolicyChanged

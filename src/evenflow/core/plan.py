@@ -50,13 +50,27 @@ class WaitReason(Enum):
     """Why a request got no token in a step."""
 
     BUDGET = "budget"
+    """The step's tokens go to those before it."""
     MAX_NUM_SEQS = "max_num_seqs"
+    """Every seat is taken."""
     KV = "kv"
+    """Everything known of it does not fit into free memory."""
+    RESERVE = "reserve"
+    """It would fit, but not with the output that the policy sets memory aside for."""
     PREEMPTION = "preemption"
+    """Memory or seats were taken back in this step: nobody new comes in."""
     LONG_PROMPT = "long_prompt"
+    """As many long prompts as may be are in progress, or their share of the step is used up."""
     QUOTA = "quota"
+    """Its class has its maximum, or what is free is kept for other classes."""
     FAIRNESS = "fairness"
+    """It is another tenant's turn, and that one does not fit."""
     PREFILL_SHARE = "prefill_share"
+    """Prefills have their share of the step."""
+    DECODE_SHARE = "decode_share"
+    """Decodes have their share of the step: prefills come first."""
+    STATIC_BATCH = "static_batch"
+    """The batch that runs must end first."""
 
 
 class LeftOut(NamedTuple):
@@ -66,10 +80,20 @@ class LeftOut(NamedTuple):
     reason: WaitReason
 
 
-class Door(NamedTuple):
-    """The head of a waiting queue that could not come in; everyone behind it in that flow waits for the same reason.
+EVERYBODY = "all"
+"""A door of this name speaks for every flow that has none of its own."""
 
-    One door per flow says it for the whole queue, so the cost of explaining does not grow with the number waiting.
+
+def lane_of(flow: str) -> str:
+    """The lane that a flow is a part of: what its name begins with, up to the first slash."""
+    return flow.partition("/")[0]
+
+
+class Door(NamedTuple):
+    """The head of a waiting queue that could not come in; everyone behind it waits for the same reason.
+
+    `flow` names a flow, a lane (every flow of it) or everybody. Of the doors that speak for a request, the one of its
+    flow counts, else its lane's, else everybody's. So a handful of doors explains any number of waiting requests.
     """
 
     flow: str
@@ -131,6 +155,7 @@ class RequestOutput(NamedTuple):
     """What one step gave one request. `finish_reason` is set on its last output, and only there.
 
     `stop_token_id` is the token that ended it (it is also in `token_ids`), None where a length or an abort did.
+    `retry_after_seconds` comes with SHED only: when the same request would find room in the queue.
     """
 
     request_id: RequestId
@@ -140,3 +165,4 @@ class RequestOutput(NamedTuple):
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     num_cached_tokens: int = 0
+    retry_after_seconds: float | None = None

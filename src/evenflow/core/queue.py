@@ -1,65 +1,67 @@
-"""The waiting requests: one heap per flow, ordered by the policy's key.
+"""One flow of waiting requests: a heap ordered by the policy's key.
 
-Everything is O(log n) in the number waiting. A request that leaves from the middle (abort) stays in its heap as a dead
-entry until it surfaces, or until the dead outnumber the living and the heap is rebuilt.
+Everything is O(log n) in the number waiting. A request that leaves from the middle (an abort, or one that fits where the
+head does not) stays in the heap as a dead entry until it surfaces, or until the dead outnumber the living and the heap is
+rebuilt.
 """
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from evenflow.core.policy import FlowId
 from evenflow.core.request import OrderKey, RequestId, RequestState
 
-
-class _Flow:
-    __slots__ = ("heap", "live")
-
-    def __init__(self) -> None:
-        self.heap: list[tuple[OrderKey, RequestState]] = []
-        self.live: dict[RequestId, RequestState] = {}
+_Entry = tuple[OrderKey, RequestState]
 
 
-class WaitingQueue:
+class FlowQueue:
     """Keys must be unique, so that two heap entries never compare by their states."""
 
-    __slots__ = ("_flows", "_num_waiting")
+    __slots__ = ("_heap", "_live")
 
     def __init__(self) -> None:
-        self._flows: dict[FlowId, _Flow] = {}
-        self._num_waiting = 0
+        self._heap: list[_Entry] = []
+        self._live: dict[RequestId, _Entry] = {}
 
     def __len__(self) -> int:
-        return self._num_waiting
+        return len(self._live)
 
     def __iter__(self) -> Iterator[RequestState]:
-        for flow in self._flows.values():
-            yield from flow.live.values()
+        """In the order in which they came."""
+        return (state for _, state in self._live.values())
 
-    def flows(self) -> tuple[FlowId, ...]:
-        """Flows with somebody waiting, in the order in which they became so."""
-        return tuple(self._flows)
+    def push(self, state: RequestState) -> None:
+        assert state.request.id not in self._live
+        entry = (state.key, state)
+        heappush(self._heap, entry)
+        self._live[state.request.id] = entry
 
-    def push(self, flow_id: FlowId, state: RequestState) -> None:
-        flow = self._flows.setdefault(flow_id, _Flow())
-        assert state.request.id not in flow.live
-        heappush(flow.heap, (state.key, state))
-        flow.live[state.request.id] = state
-        self._num_waiting += 1
+    def head(self) -> RequestState:
+        """The most deserving; somebody must be waiting."""
+        return self._heap[0][1]
 
-    def head(self, flow_id: FlowId) -> RequestState | None:
-        """The most deserving of a flow; None if nobody waits there."""
-        flow = self._flows.get(flow_id)
-        return None if flow is None else flow.heap[0][1]
+    def followers(self, count: int) -> list[RequestState]:
+        """Up to `count` requests behind the head, most deserving first."""
+        if not count:
+            return []
+        heap, found = self._heap, list[RequestState]()
+        frontier = [(heap[0][0], 0)]
+        while frontier and len(found) <= count:
+            _, index = heappop(frontier)
+            if self._is_live(heap[index]):
+                found.append(heap[index][1])
+            for child in (2 * index + 1, 2 * index + 2):
+                if child < len(heap):
+                    heappush(frontier, (heap[child][0], child))
+        return found[1:]
 
-    def remove(self, flow_id: FlowId, state: RequestState) -> None:
-        flow = self._flows[flow_id]
-        del flow.live[state.request.id]
-        self._num_waiting -= 1
-        if not flow.live:
-            del self._flows[flow_id]
-            return
-        if len(flow.heap) > 2 * len(flow.live) + 8:
-            flow.heap = [entry for entry in flow.heap if flow.live.get(entry[1].request.id) is entry[1]]
-            heapify(flow.heap)
-        while flow.live.get(flow.heap[0][1].request.id) is not flow.heap[0][1]:
-            heappop(flow.heap)
+    def remove(self, state: RequestState) -> None:
+        del self._live[state.request.id]
+        if len(self._heap) > 2 * len(self._live) + 8:
+            self._heap = [entry for entry in self._heap if self._is_live(entry)]
+            heapify(self._heap)
+        while self._heap and not self._is_live(self._heap[0]):
+            heappop(self._heap)
+
+    def _is_live(self, entry: _Entry) -> bool:
+        """An id, and even a state, may come again, so the entry itself must be the living one."""
+        return self._live.get(entry[1].request.id) is entry

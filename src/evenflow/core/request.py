@@ -16,7 +16,7 @@ prefix-cache hit and recompute after preemption are all the same motion. `Reques
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.kinds import require_flag, require_integer, require_number, shown, wrong_kind
@@ -44,10 +44,14 @@ TRANSITIONS: Mapping[RequestStatus, Set[RequestStatus]] = {
 
 
 class FinishReason(Enum):
+    """EXPIRED: its TTFT deadline passed while it waited. SHED: it gave its place in a full queue to a better class."""
+
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+    EXPIRED = "expired"
+    SHED = "shed"
 
 
 def _within(param: str, value: object, rule: str, holds: bool) -> None:
@@ -173,7 +177,7 @@ class Request:
     tenant: str = DEFAULT_TENANT
     service_class: str = DEFAULT_CLASS
     priority: int = 0
-    deadline: float | None = None
+    ttft_deadline: float | None = None
 
     def __post_init__(self) -> None:
         _require(len(self.prompt_token_ids) > 0, "prompt", "must not be empty")
@@ -184,6 +188,21 @@ class Request:
 OrderKey = tuple[float, ...]
 
 
+class Place(NamedTuple):
+    """Where a request stands under the policy that holds: its class there, its queue, and whether its prompt is long.
+
+    A lane holds the waiting requests of one class and kind; a flow is one tenant's part of it, or all of it.
+    """
+
+    service_class: str
+    lane: str
+    flow: str
+    is_long: bool
+
+
+NOWHERE = Place("", "", "", False)
+
+
 @dataclass(slots=True, eq=False)
 class RequestState:
     """How a request stands. Owned by the scheduler; nobody else writes to it.
@@ -191,17 +210,20 @@ class RequestState:
     `token_ids` is prompt then output and only ever grows. `key` is the policy's place for this request in the one total
     order. `block_hashes` is derived from `token_ids` (kv_cache.py) and kept so that a chain is hashed once.
     `num_cached_tokens` is what the prefix cache spared the prompt when the request first ran; `num_prompt_logprobs` is
-    how many of the prompt's log-probabilities have been handed out.
+    how many of the prompt's log-probabilities have been handed out. `num_passed_by` counts who came in before it
+    because it did not fit.
     """
 
     request: Request
     key: OrderKey
+    place: Place = NOWHERE
     token_ids: list[int] = field(default_factory=list)
     status: RequestStatus = RequestStatus.WAITING
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
     num_prompt_logprobs: int = 0
+    num_passed_by: int = 0
     finish_reason: FinishReason | None = None
     block_hashes: list[bytes] = field(default_factory=list)
     stop_token_ids: frozenset[int] = frozenset()

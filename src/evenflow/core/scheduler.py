@@ -4,41 +4,45 @@
 over one total order, and each pass only narrows what the next may do, so nothing is ever un-planned:
 
     1. memory   running requests, front to back: each that needs a block for its next token gets it, preempting from the
-                back of the same order until it fits or is itself the victim.
-    2. seats    the head of each waiting flow comes in if everything known of it fits above the watermark, a seat is
-                free and some token of the budget would be left for it. A head that cannot come in shuts the door for
-                its own flow only, and the door's reason is everybody's reason behind it.
+                back of the same order until it fits or is itself the victim (memory.py).
+    2. seats    the heads of the waiting lanes come in if everything known of them fits above the watermark, a seat is
+                free and some token of the budget would be left for them; one that cannot shuts a door (admission.py).
     3. tokens   the interleave piece splits the budget; it is handed out front to back (draft.py).
 
-Three facts make "work exists => the plan is not empty" hold: the front running request can evict everyone behind it, an
-idle engine may use the watermark, and `add` refuses what could not run alone.
+What is decided *how* is the policy's (policy/), which may be replaced between two steps. Three facts make "work exists =>
+the plan is not empty" hold: the front running request can evict everyone behind it, an idle engine may use the watermark,
+and `add` refuses what could not run alone.
 """
 
-from bisect import insort
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 
+from evenflow.core.admission import admit
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.draft import Draft, hand_out_tokens
-from evenflow.core.errors import ContextOverflow, DuplicateRequest, InvalidRequest, RequestError
-from evenflow.core.events import Arrived, Finished, FirstToken, Preempted, Rejected, Scheduled
-from evenflow.core.kv_cache import KVCacheManager, PrefixHit
-from evenflow.core.plan import (
-    Door,
-    Entry,
-    RequestOutput,
-    StepOutcome,
-    StepPlan,
-    TokenLogprobs,
-    WaitReason,
+from evenflow.core.errors import DuplicateRequest, PolicyError, PolicyProblem, RequestError
+from evenflow.core.events import Arrived, Finished, FirstToken, PolicyChanged, Rejected
+from evenflow.core.house import House
+from evenflow.core.intake import (
+    most_tokens,
+    refuse_what_cannot_run,
+    refuse_what_comes_too_late,
+    retry_after,
+    room_in_queue,
 )
-from evenflow.core.policy import FlowId, SchedulingPolicy
+from evenflow.core.kv_cache import KVCacheManager
+from evenflow.core.learned import Learned
+from evenflow.core.memory import secure_memory
+from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
+from evenflow.core.policy.interleave import Demand
+from evenflow.core.policy.registry import build_policy, limits_of
+from evenflow.core.policy.scheduling import SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
+from evenflow.core.policy.table import printable
 from evenflow.core.ports import EventSink
-from evenflow.core.queue import WaitingQueue
 from evenflow.core.request import FinishReason, Request, RequestId, RequestState, RequestStatus
+from evenflow.core.step_time import StepWork
 
 _RUNNING = RequestStatus.RUNNING
-_by_key = attrgetter("key")
 
 
 def _new_prompt_logprobs(state: RequestState, start: int, outcome: StepOutcome) -> tuple[TokenLogprobs, ...]:
@@ -50,17 +54,22 @@ def _new_prompt_logprobs(state: RequestState, start: int, outcome: StepOutcome) 
 
 
 class Scheduler:
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, policy: SchedulingPolicy, emit: EventSink) -> None:
+    """Raises `PolicyError` if the spec cannot be built."""
+
+    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, spec: PolicySpec, emit: EventSink) -> None:
+        self._learned = Learned()
         self._config = config
         self._kv = kv
-        self._policy = policy
         self._emit = emit
-        self._waiting = WaitingQueue()
-        self._running: list[RequestState] = []  # sorted by key, always
+        self._house = House(config, kv, self._built(spec), emit)
         self._states: dict[RequestId, RequestState] = {}
-        self._left: list[RequestId] = []  # who gave up a seat since the last plan
-        self._step = 0
         self._accepted = 0
+        self._gaps: dict[RequestId, int] = {}  # decodes left out of the last step, and of how many in a row
+        self._planned: tuple[int, StepWork, float] | None = None  # the last step, its work, and when it was planned
+
+    def _built(self, spec: PolicySpec) -> SchedulingPolicy:
+        limits = limits_of(spec, self._config, num_blocks=self._kv.num_blocks, block_size=self._kv.block_size)
+        return build_policy(spec, limits, self._learned)
 
     @property
     def has_work(self) -> bool:
@@ -68,30 +77,47 @@ class Scheduler:
 
     @property
     def num_running(self) -> int:
-        return len(self._running)
+        return len(self._house.running)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return self._house.line.num_waiting
 
     @property
     def kv(self) -> KVCacheManager:
         return self._kv
 
+    @property
+    def policy(self) -> SchedulingPolicy:
+        """What holds now; `policy.spec` is how it was said, `policy.bounds()` what it promises."""
+        return self._house.policy
+
     # ---- requests in and out ---------------------------------------------------------------------------------------
 
-    def add(self, request: Request, *, now: float) -> None:
-        """Queue a request. Raises `RequestError`, and changes nothing, if it could not run even alone."""
+    def add(self, request: Request, *, now: float) -> list[RequestOutput]:
+        """Queue a request; the last outputs of those that were shed to make room for it, nearly always none.
+
+        Raises `RequestError`, and changes nothing, if it could not run even alone, if the queue is full, or if it would
+        come too late.
+        """
+        house = self._house
         try:
-            self._refuse_what_cannot_run(request)
+            if request.id in self._states:
+                raise DuplicateRequest(
+                    f"request id {request.id!r} is already in use; send a new id", param="request_id"
+                )
+            refuse_what_cannot_run(request, self._config, house.policy)
+            key, place = house.policy.key_of(request, self._accepted + 1), house.policy.place_of(request)
+            state = RequestState(request, key, place)
+            refuse_what_comes_too_late(state, house, self._learned, now)
+            shed = room_in_queue(state, house, self._learned)
         except RequestError as error:
             self._emit(Rejected(now, request.id, error.message))
             raise
         self._accepted += 1
-        state = RequestState(request, key=(*self._policy.order.key(request), self._accepted))
+        ended = [self._end_waiting(victim, FinishReason.SHED, now) for victim in shed]
         self._states[request.id] = state
-        flow = self._policy.fairness.flow_of(request)
-        self._waiting.push(flow, state)
+        house.wait(state)
         self._emit(
             Arrived(
                 time=request.arrival_time,
@@ -99,32 +125,13 @@ class Scheduler:
                 accepted_time=now,
                 num_prompt_tokens=state.num_prompt_tokens,
                 max_tokens=request.sampling.max_tokens,
-                flow=flow,
+                flow=place.flow,
                 tenant=request.tenant,
                 service_class=request.service_class,
                 priority=request.priority,
             )
         )
-
-    def _refuse_what_cannot_run(self, request: Request) -> None:
-        if request.id in self._states:
-            raise DuplicateRequest(f"request id {request.id!r} is already in use; send a new id", param="request_id")
-        vocab_size = self._config.vocab_size
-        for name, ids in (
-            ("prompt", request.prompt_token_ids),
-            ("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias]),
-        ):
-            if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-                raise InvalidRequest(f"{name} has a token id outside 0..{vocab_size - 1}", param=name)
-        total = len(request.prompt_token_ids) + request.sampling.max_tokens
-        # The last token is returned, never fed, so it needs no slot.
-        limit = min(self._config.max_model_len, self._kv.num_blocks * self._kv.block_size + 1)
-        if total > limit:
-            raise ContextOverflow(
-                f"prompt of {len(request.prompt_token_ids)} tokens plus max_tokens {request.sampling.max_tokens} is "
-                f"{total}, more than the context of {limit} tokens; shorten the prompt or lower max_tokens",
-                param="max_tokens",
-            )
+        return ended
 
     def finish(self, request_id: RequestId, reason: FinishReason, *, now: float) -> bool:
         """End a request from outside (abort, stop string). False if it is not live (it may just have ended)."""
@@ -132,20 +139,33 @@ class Scheduler:
         if state is None:
             return False
         if state.status is _RUNNING:
-            self._leave(state)
+            self._house.leave(state)
         else:
-            self._waiting.remove(self._policy.fairness.flow_of(state.request), state)
+            self._house.stop_waiting(state)
         self._end(state, reason, now)
         return True
+
+    def expire(self, *, now: float) -> list[RequestOutput]:
+        """End those whose TTFT deadline has come before they ran at all. To be called before each `schedule`."""
+        return [self._end_waiting(each, FinishReason.EXPIRED, now) for each in self._house.newcomers.expired(now)]
+
+    def _end_waiting(self, state: RequestState, reason: FinishReason, now: float) -> RequestOutput:
+        self._house.stop_waiting(state)
+        self._end(state, reason, now)
+        wait = retry_after(state, self._learned) if reason is FinishReason.SHED else None
+        return RequestOutput(state.request.id, (), reason, retry_after_seconds=wait)
 
     def _end(self, state: RequestState, reason: FinishReason, now: float) -> None:
         state.move_to(RequestStatus.FINISHED)
         state.finish_reason = reason
         del self._states[state.request.id]
+        self._house.policy.fairness.ended(state.request.id)
+        if reason in (FinishReason.STOP, FinishReason.LENGTH):
+            self._learned.output_lengths.observe(state.place.service_class, state.num_output_tokens)
         self._emit(
             Finished(
                 time=now,
-                step=self._step,
+                step=self._house.step,
                 request_id=state.request.id,
                 reason=reason,
                 num_prompt_tokens=state.num_prompt_tokens,
@@ -155,29 +175,52 @@ class Scheduler:
             )
         )
 
-    def _leave(self, state: RequestState) -> None:
-        self._running.remove(state)
-        self._kv.close(state.request.id)
-        self._left.append(state.request.id)
+    def reconfigure(self, spec: PolicySpec, *, now: float) -> None:
+        """Go by another policy from the next step on. Everybody keeps seat, blocks, tokens and order of acceptance.
+
+        Raises `PolicyError`, and changes nothing, if the spec cannot be built or leaves no room for a live request.
+        """
+        house, old = self._house, self._house.policy
+        policy = self._built(spec)
+        problems = [*self._stranded(policy)]
+        if problems:
+            raise PolicyError(problems)
+        moved = house.move_under(policy)
+        policy.fairness.take_over(old.fairness)
+        flows = tuple((state.request.id, state.place.flow) for state in moved)
+        self._emit(PolicyChanged(now, house.step, printable(spec), flows))
+
+    def _stranded(self, policy: SchedulingPolicy) -> Iterator[PolicyProblem]:
+        for state in self._states.values():
+            total = state.num_prompt_tokens + state.request.sampling.max_tokens
+            limit = most_tokens(state.request, self._config, policy)
+            if total > limit:
+                name = policy.classes.of(state.request.service_class).name
+                share = (total - 1) / (self._kv.num_blocks * self._kv.block_size)
+                reason = f"request {state.request.id!r} may come to {total} tokens, and no more than {limit} would fit"
+                yield PolicyProblem(f"classes.{name}.max_kv", reason, f"{min(1.0, share):.3g} for it")
 
     # ---- deciding a step -------------------------------------------------------------------------------------------
 
     def schedule(self, *, now: float) -> StepPlan:
-        self._step += 1
-        budget = self._policy.budget.tokens()
+        house = self._house
+        house.step += 1
+        policy = house.policy
         draft = Draft()
-        self._secure_memory(draft, now)
-        self._admit(draft, budget, now)
-        left, self._left = tuple(self._left), []
-        split = self._policy.interleave.split(budget, len(draft.decodes))
-        hand_out_tokens(draft, split, self._running, self._kv)
+        secure_memory(house, draft, now)
+        budget = policy.budget.tokens(draft.decodes, draft.first_prefill_position)
+        admit(house, draft, budget, now)
+        if draft.preempted:  # perhaps decodes: fewer streams wait for this step
+            budget = policy.budget.tokens(draft.decodes, draft.first_prefill_position)
+        self._hand_out(draft, budget, now)
+        left, house.left = tuple(house.left), []
         return StepPlan(
-            step=self._step,
+            step=house.step,
             chunks=tuple(draft.chunks),
             token_budget=budget,
             num_prefill_tokens=draft.num_prefill_tokens,
             num_decode_tokens=draft.num_decode_tokens,
-            attended_context_tokens=draft.attended_context_tokens,
+            attended_context_tokens=draft.decode_context + draft.prefill_context,
             num_cached_tokens=draft.num_cached_tokens,
             entered=tuple(draft.entered),
             left=left,
@@ -186,142 +229,33 @@ class Scheduler:
             doors=tuple(draft.doors),
         )
 
-    def _secure_memory(self, draft: Draft, now: float) -> None:
-        kv, running = self._kv, self._running
-        index = 0
-        while index < len(running):  # victims leave from the end, at or after `index`
-            state = running[index]
-            num_tokens = len(state.token_ids)
-            if num_tokens > kv.table(state.request.id).capacity:
-                while not kv.grow(state.request.id, upto=num_tokens):
-                    victim = running[-1]
-                    self._preempt(victim, state, draft, now)
-                    if victim is state:
-                        return
-            remaining = num_tokens - state.num_computed_tokens
-            if remaining == 1:
-                draft.decodes.append(state)
-            else:
-                draft.backlog += remaining
-            index += 1
-
-    def _preempt(self, victim: RequestState, winner: RequestState, draft: Draft, now: float) -> None:
-        """Recompute: the blocks go back to the pool (published ones may be hit again), the request to the queue."""
-        self._leave(victim)
-        victim.move_to(RequestStatus.PREEMPTED)
-        self._emit(Preempted(now, self._step, victim.request.id, victim.num_computed_tokens, winner.request.id))
-        victim.num_computed_tokens = 0
-        victim.num_preemptions += 1
-        self._waiting.push(self._policy.fairness.flow_of(victim.request), victim)
-        draft.preempted.append(victim.request.id)
-
-    def _admit(self, draft: Draft, budget: int, now: float) -> None:
-        open_flows = dict.fromkeys(self._waiting.flows())
-        pressed = bool(draft.preempted)  # memory was short a moment ago: nobody new in this step
-        while open_flows:
-            flow = self._policy.fairness.pick(open_flows)
-            head = self._waiting.head(flow)
-            if head is None:
-                del open_flows[flow]
-                continue
-            reason = WaitReason.PREEMPTION if pressed else self._bring_in(flow, head, draft, budget, now)
-            if reason is not None:
-                draft.doors.append(Door(flow, head.request.id, reason))
-                del open_flows[flow]
-        if draft.preempted and not pressed:
-            self._shut_doors_of_displaced(draft)
-
-    def _shut_doors_of_displaced(self, draft: Draft) -> None:
-        """Whom a head of another flow displaced may be the only one to wait in its own: that flow has no door yet."""
-        shut = {door.flow for door in draft.doors}
-        for flow in self._waiting.flows():
-            head = self._waiting.head(flow)
-            if flow not in shut and head is not None:
-                draft.doors.append(Door(flow, head.request.id, WaitReason.PREEMPTION))
-
-    def _bring_in(self, flow: FlowId, head: RequestState, draft: Draft, budget: int, now: float) -> WaitReason | None:
-        """Give the head of a flow its seat and blocks; or say why not, and change nothing."""
-        split = self._policy.interleave.split(budget, len(draft.decodes))
-        if self._backlog_before(head, draft) >= split.prefill_tokens:
-            return split.prefill_limit
-        if head.request.id in draft.preempted:
-            return WaitReason.PREEMPTION
-        if not self._seat_for(head):
-            return WaitReason.MAX_NUM_SEQS
-        hit = self._kv.lookup(head)
-        upto = self._policy.reserve.tokens(head)
-        victims = self._victims_for(head, hit, upto, draft)
-        if isinstance(victims, WaitReason):
-            return victims
-        for victim in victims:
-            if victim.num_remaining_tokens == 1:
-                draft.decodes.remove(victim)
-            else:
-                draft.backlog -= victim.num_remaining_tokens
-            self._preempt(victim, head, draft, now)
-        keep_free = self._config.watermark_blocks if self._running else 0
-        opened = self._kv.open(head, hit, upto=upto, keep_free=keep_free)
-        assert opened
-        self._waiting.remove(flow, head)
-        self._emit(Scheduled(now, self._step, head.request.id, hit.num_tokens, head.num_preemptions > 0))
-        head.move_to(_RUNNING)
-        head.num_computed_tokens = hit.num_tokens
-        if head.num_preemptions == 0:
-            head.num_cached_tokens = hit.num_tokens
-        insort(self._running, head, key=_by_key)
-        draft.entered.append(Entry(head.request, tuple(head.token_ids), hit.num_tokens))
-        draft.num_cached_tokens += hit.num_tokens
-        draft.backlog += head.num_remaining_tokens
-        return None
-
-    def _backlog_before(self, head: RequestState, draft: Draft) -> int:
-        """Tokens that running prefills get before `head` would: a long prompt behind it must not keep it out."""
-        backlog = draft.backlog
-        for state in reversed(self._running):
-            if state.key < head.key:
-                break
-            if state.num_remaining_tokens > 1:  # a decode is not in the backlog
-                backlog -= state.num_remaining_tokens
-        return backlog
-
-    def _seat_for(self, head: RequestState) -> bool:
-        """Whether a seat is free, or could be taken from the back. Asked first because a lookup costs more."""
-        running = self._running
-        return len(running) < self._config.max_num_seqs or self._policy.order.displaces(
-            head.request, running[-1].request
-        )
-
-    def _victims_for(
-        self, head: RequestState, hit: PrefixHit, upto: int, draft: Draft
-    ) -> list[RequestState] | WaitReason:
-        """The fewest running requests, from the back, that must go for `head` to fit; or why it cannot.
-
-        Who entered in this step, from another flow, is never a victim: that would un-plan it.
-        """
-        entered = [entry.request for entry in draft.entered]
-        victims: list[RequestState] = []
-        candidates = reversed(self._running)
-        while True:
-            num_left = len(self._running) - len(victims)
-            keep_free = self._config.watermark_blocks if num_left else 0
-            seat = num_left < self._config.max_num_seqs
-            ids = [victim.request.id for victim in victims]
-            if seat and self._kv.could_open(hit, upto=upto, keep_free=keep_free, without=ids):
-                return victims
-            victim = next(candidates, None)
-            if (
-                victim is None
-                or not self._policy.order.displaces(head.request, victim.request)
-                or victim.request in entered
-            ):
-                return WaitReason.KV if seat else WaitReason.MAX_NUM_SEQS
-            victims.append(victim)
+    def _hand_out(self, draft: Draft, budget: int, now: float) -> None:
+        house, gaps, decodes = self._house, self._gaps, draft.decodes
+        if gaps:
+            decodes.sort(key=lambda state: -gaps.get(state.request.id, 0))
+        interleave = house.policy.interleave
+        split = interleave.split(Demand(budget, len(decodes), draft.backlog, house.running, draft.newcomers))
+        num_served = hand_out_tokens(draft, split, house.policy, self._kv)
+        if gaps or num_served < len(decodes):
+            skipped = [state.request.id for state in decodes[num_served:]]
+            self._gaps = {request_id: gaps.get(request_id, 0) + 1 for request_id in skipped}
+        interleave.stepped(max(self._gaps.values(), default=0))
+        num_tokens = draft.num_prefill_tokens + draft.num_decode_tokens
+        work = StepWork(num_served, draft.decode_context, num_tokens - num_served, draft.prefill_context)
+        self._planned = (house.step, work, now)
+        if house.line.num_waiting or draft.entered:
+            entered = sum([len(entry.token_ids) for entry in draft.entered])
+            backlogged = house.line.num_waiting > 0
+            self._learned.drain_rate.observe(now, len(draft.entered), entered, backlogged=backlogged)
 
     # ---- applying what came of it ----------------------------------------------------------------------------------
 
     def update(self, plan: StepPlan, outcome: StepOutcome, *, now: float) -> list[RequestOutput]:
         """Apply a step. Requests that ended between `schedule` and now are passed over."""
         kv, states, block_size = self._kv, self._states, self._kv.block_size
+        if self._planned is not None and self._planned[0] == plan.step:
+            self._learned.step_time.observe(self._planned[1], now - self._planned[2])
+        self._house.policy.fairness.served(self._sampling(plan))
         outputs: list[RequestOutput] = []
         for chunk in plan.chunks:
             request_id, start, token_ids, _, samples = chunk
@@ -338,13 +272,20 @@ class Scheduler:
                 outputs.append(RequestOutput(request_id, (), prompt_logprobs=new))
         return outputs
 
+    def _sampling(self, plan: StepPlan) -> Iterator[RequestState]:
+        for chunk in plan.chunks:
+            if chunk.samples:
+                state = self._states.get(chunk.request_id)
+                if state is not None and state.status is _RUNNING and state.num_computed_tokens == chunk.start:
+                    yield state
+
     def _take_token(self, state: RequestState, start: int, outcome: StepOutcome, now: float) -> RequestOutput:
         request, token_ids = state.request, state.token_ids
         token_id = outcome.sampled[request.id]
         token_ids.append(token_id)
         num_output = len(token_ids) - len(request.prompt_token_ids)
         if num_output == 1:
-            self._emit(FirstToken(now, self._step, request.id))
+            self._emit(FirstToken(now, self._house.step, request.id))
         stopped = token_id in state.stop_token_ids and num_output >= request.sampling.min_tokens
         reason: FinishReason | None = None
         if stopped:
@@ -352,7 +293,7 @@ class Scheduler:
         elif num_output >= request.sampling.max_tokens:
             reason = FinishReason.LENGTH
         if reason is not None:
-            self._leave(state)
+            self._house.leave(state)
             self._end(state, reason, now)
         elif not (num_output == 1 or outcome.logprobs or outcome.prompt_logprobs):
             return RequestOutput(request.id, (token_id,))  # nearly always: spares 0.5 us per running request
@@ -374,17 +315,10 @@ class Scheduler:
 
     def running(self) -> Sequence[RequestState]:
         """Running requests, most deserving first."""
-        return tuple(self._running)
+        return tuple(self._house.running)
 
     def check(self) -> None:
         """Re-derive and compare everything. O(everything)."""
-        assert self._running == sorted(self._running, key=_by_key)
-        assert all(state.status is _RUNNING for state in self._running)
-        waiting = list(self._waiting)
-        assert all(state.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED) for state in waiting)
-        assert len(waiting) == len(self._waiting)
-        assert {s.request.id for s in (*waiting, *self._running)} == set(self._states)
-        assert len(self._running) <= self._config.max_num_seqs
-        for state in self._states.values():
-            assert state.num_computed_tokens < state.num_tokens
-        self._kv.check(self._running)
+        self._house.check()
+        live = {state.request.id for state in (*self._house.line, *self._house.running)}
+        assert live == set(self._states)

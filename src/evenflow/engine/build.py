@@ -8,11 +8,10 @@ import os
 from importlib import import_module
 from typing import Protocol, cast
 
-from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event
 from evenflow.core.kv_cache import KVCacheManager
-from evenflow.core.policy import ByPriority, FirstCome, Order, SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.ports import Executor
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import EngineFacts
@@ -21,7 +20,6 @@ from evenflow.engine.config import (
     Capabilities,
     EngineConfig,
     ExecutorKind,
-    OrderKind,
     ResolvedEngine,
     format_bytes,
     resolve,
@@ -123,20 +121,13 @@ def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = F
             max_model_len=resolved.max_model_len,
             vocab_size=resolved.vocab_size,
             watermark_blocks=resolved.watermark_blocks,
+            max_num_batched_tokens=resolved.max_num_batched_tokens,
         ),
         kv,
-        SchedulingPolicy(budget=FixedBudget(resolved.max_num_batched_tokens), order=_order(resolved.order)),
+        PolicySpec(order=resolved.order.value),
         events.append,
     )
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
-
-
-def _order(kind: OrderKind) -> Order:
-    match kind:
-        case OrderKind.FCFS:
-            return FirstCome()
-        case OrderKind.PRIORITY:
-            return ByPriority()
 
 
 def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> EngineFacts:

@@ -54,7 +54,7 @@ class EngineCore:
         match command:
             case Add(request):
                 try:
-                    self._scheduler.add(request, now=now)
+                    self._outputs.extend(self._scheduler.add(request, now=now))
                 except RequestError as error:
                     self._refusals.append(Refusal.of(request.id, error))
             case Abort(request_id, reason):
@@ -67,6 +67,9 @@ class EngineCore:
 
     def step(self) -> StepResult:
         start = self._clock.now()
+        self._outputs.extend(self._scheduler.expire(now=start))
+        if not self._scheduler.has_work:
+            return self.news()
         # Measured apart from the clock, which stands still while a simulation thinks.
         began = time.perf_counter()
         plan = self._scheduler.schedule(now=start)

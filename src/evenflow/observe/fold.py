@@ -17,6 +17,7 @@ from evenflow.core.events import (
     Event,
     Finished,
     FirstToken,
+    PolicyChanged,
     Preempted,
     Rejected,
     Scheduled,
@@ -109,6 +110,8 @@ class SpanFold:
                     self._new_first_tokens.append(live)
             case Finished():
                 return self._finish(event)
+            case PolicyChanged():
+                self._move(event)
             case Rejected() | ConfigChanged():
                 pass
         return _NOTHING
@@ -171,6 +174,15 @@ class SpanFold:
         live.span.num_lost_tokens += event.lost_tokens
         self._num_seated -= 1
         self.waits.join(event.request_id, live.span.flow, event.time)
+
+    def _move(self, event: PolicyChanged) -> None:
+        for request_id, flow in event.moved:
+            live = self._live.get(request_id)
+            if live is None:
+                continue
+            live.span.flow = flow
+            if live.busy_before is None:
+                self.waits.move(request_id, flow, event.time)
 
     def _finish(self, event: Finished) -> SpanUpdate:
         live = self._live.pop(event.request_id, None)

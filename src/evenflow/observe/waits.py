@@ -1,7 +1,7 @@
 """Why requests wait, in seconds by reason, at a cost that does not grow with the number waiting.
 
-Each step says once per flow why its door stayed shut, and that is the reason of everybody in that flow until the next
-step decides again. So a flow keeps one running total of shut seconds per reason; a request notes the totals when a step
+Each step says why the doors stayed shut, each for a flow, a lane or everybody, and the nearest door is the reason of
+everybody in a flow until the next step decides again. So a flow keeps one running total of shut seconds per reason; a request notes the totals when a step
 first passes it over, and the difference when it leaves is its own wait.
 
         joins            step k            step k+1           step k+2      enters
@@ -15,7 +15,7 @@ so that a hole is seen and not spread over the others.
 
 from collections.abc import Mapping, Sequence
 
-from evenflow.core.plan import Door, WaitReason
+from evenflow.core.plan import EVERYBODY, Door, WaitReason, lane_of
 from evenflow.core.request import RequestId
 
 ITERATION = "iteration"
@@ -30,9 +30,10 @@ _INDEX_OF: Mapping[WaitReason, int] = {reason: DOOR_REASONS.index(reason.value) 
 class _Flow:
     """`shut_seconds` by reason, up to `since`; from then on the reason is `reason`. `num_passed_over` wait so."""
 
-    __slots__ = ("num_passed_over", "num_waiting", "reason", "shut_seconds", "since")
+    __slots__ = ("lane", "num_passed_over", "num_waiting", "reason", "shut_seconds", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, flow_id: str) -> None:
+        self.lane = lane_of(flow_id)
         self.shut_seconds = [0.0] * len(DOOR_REASONS)
         self.since = 0.0
         self.reason = _UNEXPLAINED_INDEX
@@ -41,11 +42,15 @@ class _Flow:
 
 
 class _Wait:
-    """`shut_before` is the flow's totals at the first step that passed the request over; None before that step."""
+    """`shut_before` is the flow's totals at the first step that passed the request over; None before that step.
 
-    __slots__ = ("flow", "flow_id", "iteration_seconds", "joined", "shut_before")
+    `earlier` is what the same wait came to in other flows, by reason.
+    """
 
-    def __init__(self, flow_id: str, flow: _Flow, joined: float) -> None:
+    __slots__ = ("earlier", "flow", "flow_id", "iteration_seconds", "joined", "shut_before")
+
+    def __init__(self, flow_id: str, flow: _Flow, joined: float, earlier: Mapping[str, float]) -> None:
+        self.earlier = earlier
         self.flow_id = flow_id
         self.flow = flow
         self.joined = joined
@@ -66,18 +71,30 @@ class WaitFold:
     def num_waiting(self) -> int:
         return len(self._waits)
 
-    def join(self, request_id: RequestId, flow_id: str, time: float) -> None:
+    def join(
+        self, request_id: RequestId, flow_id: str, time: float, *, earlier: Mapping[str, float] | None = None
+    ) -> None:
         flow = self._flows.get(flow_id)
         if flow is None:
-            flow = self._flows[flow_id] = _Flow()
+            flow = self._flows[flow_id] = _Flow(flow_id)
             flow.since = time
         flow.num_waiting += 1
-        wait = _Wait(flow_id, flow, time)
+        wait = _Wait(flow_id, flow, time, earlier or {})
         self._waits[request_id] = self._fresh[request_id] = wait
+
+    def move(self, request_id: RequestId, flow_id: str, time: float) -> None:
+        """The policy changed: the request goes on waiting in another flow."""
+        self.join(request_id, flow_id, time, earlier=self.leave(request_id, time))
 
     def leave(self, request_id: RequestId, time: float) -> dict[str, float]:
         """End a wait. Its seconds by reason, without zeros; they sum to the whole wait."""
         wait = self._waits.pop(request_id)
+        by_reason = dict(wait.earlier)
+        for reason, seconds in self._leave(request_id, wait, time).items():
+            by_reason[reason] = by_reason.get(reason, 0.0) + seconds
+        return by_reason
+
+    def _leave(self, request_id: RequestId, wait: _Wait, time: float) -> dict[str, float]:
         flow = wait.flow
         flow.num_waiting -= 1
         if flow.num_waiting == 0:
@@ -97,12 +114,13 @@ class WaitFold:
         """A step that started at `time` admitted whom it admitted; everybody still here was passed over."""
         if self._flows:
             reasons = {door.flow: _INDEX_OF[door.reason] for door in doors}
+            everybody = reasons.get(EVERYBODY, _UNEXPLAINED_INDEX)
             for flow_id, flow in self._flows.items():
                 seconds = time - flow.since
                 flow.shut_seconds[flow.reason] += seconds
                 self.seconds[DOOR_REASONS[flow.reason]] += seconds * flow.num_passed_over
                 flow.since = time
-                flow.reason = reasons.get(flow_id, _UNEXPLAINED_INDEX)
+                flow.reason = reasons[flow_id] if flow_id in reasons else reasons.get(flow.lane, everybody)
         if self._fresh:
             self._pass_over_fresh(time)
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from evenflow.core.errors import (
     ContextOverflow,
+    DeadlineTooSoon,
     DuplicateRequest,
     EngineUnavailable,
     EvenflowError,
@@ -84,6 +85,7 @@ ANSWERS: Mapping[type[BaseException], Answer] = {
     BodyTooSlow: Answer(408, "invalid_request_error", "request_timeout"),
     BodyTooLarge: Answer(413, "invalid_request_error", "request_too_large"),
     UnsupportedMediaType: Answer(415, "invalid_request_error", "unsupported_media_type"),
+    DeadlineTooSoon: Answer(504, "timeout_error", "deadline_too_soon"),
     QueueFull: Answer(429, "rate_limit_error", "queue_full"),
     TooManyBodies: Answer(429, "rate_limit_error", "too_many_bodies"),
     EngineUnavailable: Answer(503, "server_error", "engine_unavailable"),

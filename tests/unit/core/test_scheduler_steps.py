@@ -4,12 +4,11 @@ import pytest
 
 from evenflow.core.events import Preempted, Scheduled
 from evenflow.core.plan import Door, LeftOut, StepOutcome, StepPlan, TokenLogprobs, WaitReason
-from evenflow.core.policy import ByPriority, SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
-from pieces import FlowPerTenant, OneEach
 from world import World, tokens
 
-BY_PRIORITY = SchedulingPolicy(order=ByPriority())
+BY_PRIORITY = PolicySpec(order="priority")
 
 
 def doors(world: World) -> list[tuple[str, WaitReason]]:
@@ -58,7 +57,7 @@ def test_one_door_speaks_for_the_whole_queue() -> None:
 
 
 def test_each_flow_has_its_own_door() -> None:
-    world = World(seqs=1, policy=SchedulingPolicy(fairness=FlowPerTenant()))
+    world = World(seqs=1, policy=PolicySpec(fairness="vtc"))
     world.arrive("a", prompt=2, tenant="x").arrive("b", prompt=2, tenant="x").arrive("c", prompt=2, tenant="y")
     world.steps(1)
     assert world.plans[-1].doors == (
@@ -136,7 +135,7 @@ def test_the_displaced_keeps_its_place_in_line() -> None:
 @pytest.mark.parametrize("num_prompt", [1, 3])
 def test_who_just_came_in_is_not_displaced_by_another_flow_in_the_same_step(num_prompt: int) -> None:
     """With one prompt token it would be a decode, with three a prefill; both are already in the plan."""
-    world = World(seqs=1, policy=SchedulingPolicy(order=ByPriority(), fairness=FlowPerTenant()))
+    world = World(seqs=1, policy=PolicySpec(order="priority", fairness="vtc"))
     world.arrive("low", prompt=num_prompt, priority=2, tenant="x").arrive("high", prompt=1, priority=1, tenant="y")
     world.steps(1)
     assert [entry.request.id for entry in world.plans[0].entered] == ["low"]
@@ -146,7 +145,7 @@ def test_who_just_came_in_is_not_displaced_by_another_flow_in_the_same_step(num_
 
 
 def test_the_displaced_has_a_door_though_its_flow_was_empty() -> None:
-    world = World(seqs=1, policy=SchedulingPolicy(order=ByPriority(), fairness=FlowPerTenant()))
+    world = World(seqs=1, policy=PolicySpec(order="priority", fairness="vtc"))
     world.arrive("low", prompt=2, priority=1, tenant="x").arrive("urgent", prompt=2, at=1, tenant="y").steps(2)
     assert world.plans[-1].doors == (Door("x", RequestId("low"), WaitReason.PREEMPTION),)
 

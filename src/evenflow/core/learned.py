@@ -1,0 +1,14 @@
+"""What the scheduler has learned of its engine and its traffic. It outlives any policy: a live change forgets nothing."""
+
+from dataclasses import dataclass, field
+
+from evenflow.core.output_lengths import OutputLengths
+from evenflow.core.rates import DrainRate
+from evenflow.core.step_time import StepTimeModel
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    step_time: StepTimeModel = field(default_factory=StepTimeModel)
+    output_lengths: OutputLengths = field(default_factory=OutputLengths)
+    drain_rate: DrainRate = field(default_factory=DrainRate)

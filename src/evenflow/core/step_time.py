@@ -1,0 +1,165 @@
+"""What a step costs, learned from the engine's own steps.
+
+    seconds = c0 + c1 * decode tokens + c2 * decode context + c3 * prefill tokens + c4 * prefill context
+
+Contexts are summed over the fed tokens: the positions that each attends to, itself included. The last few hundred steps
+are kept, those that only decode apart from the others, so that an hour of decoding does not make the model forget what
+a prefill costs. The sums of their least squares are kept up to date and solved again every few steps; no cost may be
+negative: a feature whose best coefficient would be is left out.
+
+Robust: a step that took far longer than predicted (a page fault, a neighbour) counts only as a few times the usual error,
+and the usual error follows a lasting change. Careful: a step never has more than twice the prefill tokens of the largest
+one seen, because a line through small steps says little about large ones.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+
+class StepWork(NamedTuple):
+    """The features of a step."""
+
+    decode_tokens: int
+    decode_context: int
+    prefill_tokens: int
+    prefill_context: int
+
+
+# About the size that each feature has in a busy step, so that the equations are well conditioned.
+_SCALES = (1.0, 64.0, 32768.0, 256.0, 65536.0)
+_ALL = range(len(_SCALES))
+_WINDOW = 256
+_REFIT_EVERY = 8
+_MAX_ERROR = 4.0  # in usual errors
+_ERROR_MEMORY = 0.95
+_UNSEEN_PREFILL_TOKENS = 64  # a step may have these before the model knows any prefill
+_RIDGE = 1e-6
+
+_Row = tuple[float, ...]
+
+
+class StepTimeModel:
+    __slots__ = ("_coefficients", "_largest_prefill", "_new", "_num_unfitted", "_products", "_usual_error", "_windows")
+
+    def __init__(self) -> None:
+        self._new: deque[tuple[StepWork, float]] = deque(maxlen=2 * _WINDOW)
+        self._windows: tuple[deque[tuple[_Row, float]], ...] = (deque(), deque())  # decodes only, and others
+        self._products = [[0.0] * (len(_SCALES) + 1) for _ in _ALL]  # the last column is of the seconds
+        self._coefficients: Sequence[float] = ()
+        self._usual_error = 0.0
+        self._num_unfitted = 0
+        self._largest_prefill = 0.0
+
+    def observe(self, work: StepWork, seconds: float) -> None:
+        """A step of this work took so long. Costs next to nothing until somebody asks."""
+        self._new.append((work, seconds))
+
+    @property
+    def is_fitted(self) -> bool:
+        self._learn()
+        return bool(self._coefficients)
+
+    def seconds(self, work: StepWork) -> float:
+        """The predicted duration of a step; 0 before anything is known."""
+        self._learn()
+        return self._predict(_row(work))
+
+    def prefill_tokens_within(self, seconds: float, decode_tokens: int, decode_context: int, prefill_start: int) -> int:
+        """How many tokens of a prompt, from position `prefill_start` on, fit into such a step beside these decodes."""
+        self._learn()
+        cap = int(2 * self._largest_prefill * _SCALES[3]) or _UNSEEN_PREFILL_TOKENS
+        if not self._coefficients:
+            return _UNSEEN_PREFILL_TOKENS
+        spent = self._predict(_row(StepWork(decode_tokens, decode_context, 0, 0)))
+        left = seconds - spent - self._usual_error
+        if left <= 0.0:
+            return 0
+        # n tokens from s on attend to n * s + n * (n + 1) / 2 positions: a quadratic in n.
+        per_token, per_position = self._coefficients[3] / _SCALES[3], self._coefficients[4] / _SCALES[4]
+        linear, square = per_token + per_position * (prefill_start + 0.5), per_position / 2
+        if square * cap * cap + linear * cap <= left:
+            return cap
+        # left is below the value at cap, so linear and square are not both 0; this form needs no division by square.
+        return int(2 * left / (linear + sqrt(linear * linear + 4 * square * left)))
+
+    def _predict(self, row: _Row) -> float:
+        return sum([c * x for c, x in zip(self._coefficients, row, strict=False)])
+
+    def _learn(self) -> None:
+        while self._new:
+            work, seconds = self._new.popleft()
+            row = _row(work)
+            if self._coefficients:
+                seconds = self._tamed(row, seconds)
+            window = self._windows[work.prefill_tokens > 0]
+            window.append((row, seconds))
+            self._count(row, seconds, 1.0)
+            if len(window) > _WINDOW:
+                self._count(*window.popleft(), -1.0)
+            self._num_unfitted += 1
+            if self._num_unfitted >= _REFIT_EVERY:
+                self._fit()
+
+    def _tamed(self, row: _Row, seconds: float) -> float:
+        predicted = self._predict(row)
+        limit = _MAX_ERROR * self._usual_error
+        error = min(max(seconds - predicted, -limit), limit)
+        self._usual_error = _ERROR_MEMORY * self._usual_error + (1 - _ERROR_MEMORY) * abs(error)
+        return predicted + error
+
+    def _count(self, row: _Row, seconds: float, sign: float) -> None:
+        for x, products in zip(row, self._products, strict=True):
+            if x:
+                x *= sign
+                for j in _ALL:
+                    products[j] += x * row[j]
+                products[-1] += x * seconds
+
+    def _fit(self) -> None:
+        first = not self._coefficients
+        self._num_unfitted = 0
+        self._largest_prefill = max((row[3] for row, _ in self._windows[1]), default=0.0)
+        self._coefficients = _least_squares(self._products)
+        if first:
+            samples = [*self._windows[0], *self._windows[1]]
+            self._usual_error = sum(abs(s - self._predict(row)) for row, s in samples) / len(samples)
+
+
+def _row(work: StepWork) -> _Row:
+    decode_tokens, decode_context, prefill_tokens, prefill_context = work
+    return (
+        1.0,
+        decode_tokens / _SCALES[1],
+        decode_context / _SCALES[2],
+        prefill_tokens / _SCALES[3],
+        prefill_context / _SCALES[4],
+    )
+
+
+def _least_squares(products: Sequence[Sequence[float]]) -> list[float]:
+    """The coefficients of least error of which none is negative, found by leaving out the most negative in turn."""
+    kept = list(_ALL)
+    while True:
+        found = _solve([[*(products[i][j] + _RIDGE * (i == j) for j in kept), products[i][-1]] for i in kept])
+        if min(found) >= 0.0:
+            coefficients = [0.0] * len(_SCALES)
+            for index, value in zip(kept, found, strict=True):
+                coefficients[index] = value
+            return coefficients
+        del kept[found.index(min(found))]
+        if not kept:
+            return [0.0] * len(_SCALES)
+
+
+def _solve(rows: list[list[float]]) -> list[float]:
+    """Gauss-Jordan on a symmetric positive definite system; each row ends with its right-hand side."""
+    for i, pivot_row in enumerate(rows):
+        pivot = pivot_row[i]
+        pivot_row[:] = [value / pivot for value in pivot_row]
+        for k, row in enumerate(rows):
+            if k != i and row[i]:
+                factor = row[i]
+                row[:] = [value - factor * by for value, by in zip(row, pivot_row, strict=True)]
+    return [row[-1] for row in rows]
