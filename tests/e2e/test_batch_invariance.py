@@ -1,5 +1,5 @@
-"""A request's log-probabilities are its own to the last bit: not the batch's, the chunking's, the cache's or a
-preemption's. In int8 because integer sums are exact, in bf16 because every sum has a fixed order.
+"""A request's log-probabilities are its own to the last bit: not the batch's, the chunking's, the cache's, a
+preemption's or a swap's. In int8 because integer sums are exact, in bf16 because every sum has a fixed order.
 
 What is compared is everything that `logprobs=20` reports at every position: the token, its log-probability (which
 depends on all 49,152 logits), its rank and the 20 likeliest. The plain torch path does not promise this.
@@ -7,14 +7,16 @@ depends on all 49,152 logits), its rank and the 20 likeliest. The plain torch pa
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pytest
 
 from evenflow.core.events import Event, Preempted, Scheduled, StepRecord
 from evenflow.core.plan import TokenLogprobs
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.build import assemble
-from evenflow.engine.config import Capabilities, EngineConfig, resolve
+from evenflow.engine.config import Capabilities, EngineConfig, PreemptionKind, resolve
 from evenflow.engine.core import EngineCore
 from evenflow.engine.messages import Add
 from evenflow.executors.torch.build import LoadedTorchModel, load
@@ -33,6 +35,7 @@ PARAGRAPH = (
     "is cut into chunks, so that the streams beside it do not stall; a full memory evicts whoever came last; and what "
     "two prompts have in common is computed once. In the year 1865 a girl fell down a rabbit hole, very slowly. "
 )
+EventT = TypeVar("EventT", bound=Event)
 MAX_TOKENS = 12
 NUM_TOP = 20
 SUBJECT = "subject"
@@ -46,7 +49,7 @@ class Run:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
-    def of(self, kind: type[Event]) -> list[Event]:
+    def of(self, kind: type[EventT]) -> list[EventT]:
         return [event for event in self.events if isinstance(event, kind)]
 
 
@@ -75,19 +78,26 @@ def alone(model: LoadedTorchModel, prompt: tuple[int, ...]) -> Run:
     return run
 
 
-def engine(model: LoadedTorchModel, *, budget: int, blocks: int = 200, prefix_caching: bool = False) -> EngineCore:
+def engine(
+    model: LoadedTorchModel, *, budget: int, blocks: int = 200, prefix_caching: bool = False, host_blocks: int = 0
+) -> EngineCore:
+    """Whoever is preempted is swapped, if there are host blocks."""
     config = EngineConfig(
         max_num_batched_tokens=budget, block_size=16, prefix_caching=prefix_caching, watermark=0.0, paranoid=True
     )
     per_block = model.bytes_per_block(config.block_size)
     capabilities = Capabilities(model.max_position_embeddings, model.vocab_size, per_block, free_memory=4 << 30)
-    resolved = resolve(replace(config, kv_memory=str(blocks * per_block)), capabilities)
+    config = replace(config, kv_memory=str(blocks * per_block))
+    if host_blocks:
+        config = replace(config, host_kv_memory=str(host_blocks * per_block), preemption=PreemptionKind.SWAP)
+    resolved = resolve(config, capabilities)
     executor = model.executor(
         num_blocks=resolved.num_blocks,
         block_size=resolved.block_size,
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_model_len=resolved.max_model_len,
+        num_host_blocks=resolved.num_host_blocks,
     )
     return assemble(resolved, executor, paranoid=config.paranoid)
 
@@ -153,6 +163,20 @@ def test_after_preemption(model: LoadedTorchModel, words: tuple[int, ...], promp
     run = play(engine(model, budget=90, blocks=56), prompt, others(words, 4), prompt_logprobs=None)
     assert_same_bits(run, alone)
     assert SUBJECT in {event.request_id for event in run.events if isinstance(event, Preempted)}
+
+
+@pytest.mark.parametrize("prefix_caching", [False, True], ids=["copied", "what is still cached is not copied"])
+def test_after_a_swap(
+    model: LoadedTorchModel, words: tuple[int, ...], prompt: tuple[int, ...], alone: Run, prefix_caching: bool
+) -> None:
+    core = engine(model, budget=90, blocks=56, host_blocks=100, prefix_caching=prefix_caching)
+    run = play(core, prompt, others(words, 4), prompt_logprobs=None)
+    assert_same_bits(run, alone)
+    assert {event.mode for event in run.of(Preempted) if event.request_id == SUBJECT} == {PreemptionMode.SWAP}
+    assert sum(event.swapped_in_tokens for event in run.of(Scheduled) if event.request_id == SUBJECT) > 0
+    steps = run.of(StepRecord)
+    fed = sum(count for step in steps for request_id, count in step.scheduled if request_id == SUBJECT)
+    assert fed == len(prompt) + MAX_TOKENS - 1, "something was computed twice"
 
 
 def test_with_a_prefix_hit(

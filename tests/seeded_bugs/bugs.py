@@ -81,20 +81,20 @@ HASHES = (
     bug(
         "a block that is not yet full is published",
         KV,
-        "num_full = state.num_computed_tokens // self.block_size",
-        "num_full = min(self.blocks_for(state.num_computed_tokens), state.num_tokens // self.block_size)",
+        "num_full = num_computed_tokens // self.block_size",
+        "num_full = min(self.blocks_for(num_computed_tokens), state.num_tokens // self.block_size)",
     ),
     bug(
         "blocks are published before they are computed",
         KV,
-        "num_full = state.num_computed_tokens // self.block_size",
+        "num_full = num_computed_tokens // self.block_size",
         "num_full = state.num_tokens // self.block_size",
     ),
     bug(
         "a hit may leave nothing to compute",
         KV,
-        "range((state.num_tokens - 1) // self.block_size)",
-        "range(state.num_tokens // self.block_size)",
+        "last = state.num_tokens - 1\n",
+        "last = state.num_tokens\n",
     ),
     bug(
         "a hit skips over a block that is gone",
@@ -105,8 +105,8 @@ HASHES = (
     bug(
         "prompt log-probabilities are taken from a cached prefix",
         KV,
-        " or state.request.sampling.prompt_logprobs is not None",
-        "",
+        "if state.request.sampling.prompt_logprobs is not None:",
+        "if False:",
     ),
 )
 

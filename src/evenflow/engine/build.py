@@ -45,7 +45,14 @@ class LoadedModel(Protocol):
 
     def bytes_per_block(self, block_size: int) -> int: ...
     def executor(
-        self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        num_host_blocks: int,
     ) -> Executor: ...
 
 
@@ -64,13 +71,22 @@ def build_core(config: EngineConfig) -> tuple[EngineCore, EngineFacts]:
 def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
     resolved = resolve(config, _SHADOW)
     executor = ShadowExecutor(
-        num_blocks=resolved.num_blocks, block_size=resolved.block_size, vocab_size=resolved.vocab_size
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        vocab_size=resolved.vocab_size,
+        num_host_blocks=resolved.num_host_blocks,
     )
     return resolved, executor, (("executor", "shadow (no model)"),)
 
 
 def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
-    model = _load(config)
+    model = load_model(config)
+    resolved, executor = give_memory(config, model)
+    return resolved, executor, model.description
+
+
+def give_memory(config: EngineConfig, model: LoadedModel) -> tuple[ResolvedEngine, Executor]:
+    """A loaded model gets its KV cache. It may get several, for engines that run in turns."""
     capabilities = Capabilities(
         max_position_embeddings=model.max_position_embeddings,
         vocab_size=model.vocab_size,
@@ -84,14 +100,16 @@ def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settin
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_model_len=resolved.max_model_len,
+        num_host_blocks=resolved.num_host_blocks,
     )
-    return resolved, executor, model.description
+    return resolved, executor
 
 
 _BUILDERS = {ExecutorKind.SHADOW: _build_shadow, ExecutorKind.TORCH: _build_torch}
 
 
-def _load(config: EngineConfig) -> LoadedModel:
+def load_model(config: EngineConfig) -> LoadedModel:
+    """Raises `ModelError`. Takes as long as it takes."""
     # Read once, when torch brings the OpenMP runtime in. A thread that waits spins this often before it sleeps: long
     # spinning keeps the very core that the other thread needs, and under any other load (the front, a neighbour) a step
     # then takes ten times as long. docs/benchmarks.md has the figures.
@@ -110,10 +128,18 @@ def _load(config: EngineConfig) -> LoadedModel:
     )
 
 
-def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = False) -> EngineCore:
+def assemble(
+    resolved: ResolvedEngine, executor: Executor, *, policy: PolicySpec | None = None, paranoid: bool = False
+) -> EngineCore:
+    """`policy` is that of the configuration if not given."""
+    if policy is None:
+        policy = PolicySpec(order=resolved.order.value, preemption=resolved.preemption.value)
     events: list[Event] = []
     kv = KVCacheManager(
-        num_blocks=resolved.num_blocks, block_size=resolved.block_size, prefix_caching=resolved.prefix_caching
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        prefix_caching=resolved.prefix_caching,
+        num_host_blocks=resolved.num_host_blocks,
     )
     scheduler = Scheduler(
         SchedulerConfig(
@@ -124,10 +150,16 @@ def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = F
             max_num_batched_tokens=resolved.max_num_batched_tokens,
         ),
         kv,
-        PolicySpec(order=resolved.order.value),
+        policy,
         events.append,
     )
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
+
+
+def _host_kv(resolved: ResolvedEngine) -> str:
+    if resolved.num_host_blocks == 0:
+        return "off"
+    return f"{resolved.num_host_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.host_kv_bytes)}"
 
 
 def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> EngineFacts:
@@ -144,8 +176,10 @@ def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> 
             ("max_num_seqs", str(resolved.max_num_seqs)),
             ("max_num_batched_tokens", str(resolved.max_num_batched_tokens)),
             ("kv_cache", f"{resolved.num_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.kv_bytes)}"),
+            ("host_kv", _host_kv(resolved)),
             ("watermark_blocks", str(resolved.watermark_blocks)),
             ("prefix_caching", "on" if resolved.prefix_caching else "off"),
             ("order", resolved.order.value),
+            ("preemption", resolved.preemption.value),
         ),
     )

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from evenflow.core.errors import ConfigError
+from evenflow.core.policy.presets import DEFAULT_PRESET
+from evenflow.core.policy.spec import PolicySpec
+from evenflow.engine.policy_choice import choose_policy
 
 
 class Dtype(Enum):
@@ -25,11 +28,6 @@ class Quantize(Enum):
 class ExecutorKind(Enum):
     TORCH = "torch"
     SHADOW = "shadow"
-
-
-class OrderKind(Enum):
-    FCFS = "fcfs"
-    PRIORITY = "priority"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,15 @@ class EngineConfig:
     """Tokens in one block of the KV cache; a power of two. The native kernels want 16 or more, and like 32."""
     kv_memory: str | None = None
     """Memory for the KV cache, such as 2GiB; if not given, what could be filled, up to a quarter of the free memory."""
+    host_kv_memory: str = "0"
+    """Memory beside the KV cache, such as 4GiB, that keeps the blocks of preempted requests; 0 is none."""
     prefix_caching: bool | None = None
     """Keep the KV blocks of prompts and share them with prompts that begin alike; on if not given."""
-    order: OrderKind = OrderKind.FCFS
-    """Whose turn it is: fcfs is by arrival, priority by the `priority` field of the requests (smaller first)."""
+    policy: str | None = None
+    """Scheduling policy: a preset of `evenflow policies`, or a .toml or .json file; evenflow-balanced for a server and
+    evenflow-throughput for offline work if not given."""
+    policy_set: tuple[str, ...] = ()
+    """One setting of the policy as name=value, such as order=priority; may be given several times."""
     watermark: float = 0.01
     """Share of the KV blocks that must stay free when a request is admitted, so that those that run can grow."""
     seed: int | None = None
@@ -85,6 +88,8 @@ class EngineConfig:
             raise ConfigError(f"threads must be between 1 and 1024, not {self.threads}")
         if self.kv_memory is not None:
             parse_bytes("kv_memory", self.kv_memory)
+        if self.host_kv_memory != "0":
+            parse_bytes("host_kv_memory", self.host_kv_memory)
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
@@ -126,10 +131,13 @@ class ResolvedEngine:
     block_size: int
     num_blocks: int
     kv_bytes: int
+    num_host_blocks: int
+    host_kv_bytes: int
     watermark_blocks: int
     vocab_size: int
     prefix_caching: bool
-    order: OrderKind
+    policy_name: str
+    policy: PolicySpec
 
 
 def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
@@ -145,6 +153,10 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
             f"than one request of max_model_len {config.max_model_len}; raise kv_memory to at least "
             f"{format_bytes(needed)} or lower max_model_len to {pool_tokens}"
         )
+    num_host_blocks = _resolve_num_host_blocks(config, capabilities, num_blocks)
+    policy = choose_policy(config.policy or DEFAULT_PRESET, config.policy_set)
+    if policy.preemption == "swap" and num_host_blocks == 0:
+        raise ConfigError("preemption swap needs host memory to swap to; set host_kv_memory, such as 1GiB")
     return ResolvedEngine(
         max_model_len=min(max_model_len, pool_tokens),
         max_num_seqs=config.max_num_seqs,
@@ -152,10 +164,13 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
         block_size=config.block_size,
         num_blocks=num_blocks,
         kv_bytes=num_blocks * capabilities.bytes_per_block,
+        num_host_blocks=num_host_blocks,
+        host_kv_bytes=num_host_blocks * capabilities.bytes_per_block,
         watermark_blocks=int(config.watermark * num_blocks),
         vocab_size=capabilities.vocab_size,
         prefix_caching=config.prefix_caching is not False,
-        order=config.order,
+        policy_name=" ".join((config.policy or DEFAULT_PRESET, *config.policy_set)),
+        policy=policy,
     )
 
 
@@ -191,3 +206,22 @@ def _resolve_num_blocks(config: EngineConfig, capabilities: Capabilities, *, mos
             f"{format_bytes(per_block)}; use at least that"
         )
     return min(wanted // per_block, most_useful)
+
+
+def _resolve_num_host_blocks(config: EngineConfig, capabilities: Capabilities, num_blocks: int) -> int:
+    if config.host_kv_memory == "0":
+        return 0
+    per_block = capabilities.bytes_per_block
+    wanted = parse_bytes("host_kv_memory", config.host_kv_memory)
+    free = capabilities.free_memory - num_blocks * per_block
+    if wanted > free:
+        raise ConfigError(
+            f"host_kv_memory {config.host_kv_memory} does not fit: {format_bytes(max(0, free))} of memory is free "
+            f"beside the weights and the KV cache; use less than that, or lower kv_memory"
+        )
+    if wanted < per_block:
+        raise ConfigError(
+            f"host_kv_memory {config.host_kv_memory} holds no KV block: one of {config.block_size} tokens takes "
+            f"{format_bytes(per_block)}; use at least that, or 0 to swap nothing"
+        )
+    return wanted // per_block
