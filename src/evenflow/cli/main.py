@@ -19,6 +19,8 @@ for _name, _where, _help in (
     ("serve", "evenflow.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."),
     ("demo", "evenflow.cli.demo:demo", "Replay the head of a real trace against a real model, and watch."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
+    ("policies", "evenflow.cli.policies:policies", "List the scheduling policies, and what each guarantees."),
+    ("admin", "evenflow.cli.admin:app", "Show or change the scheduling policy of a running server."),
     ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),
     (
         "env",

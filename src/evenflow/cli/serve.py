@@ -33,6 +33,8 @@ class FrontOptions:
     """The model name that clients use; the --model value if not given."""
     api_key: Annotated[str | None, Parameter(env_var="EVENFLOW_API_KEY", show_default=False)] = None
     """Key that clients must send as a bearer token. Better in the environment, where other users cannot read it."""
+    admin_key: Annotated[str | None, Parameter(env_var="EVENFLOW_ADMIN_KEY", show_default=False)] = None
+    """Key for /admin/scheduling, which shows and changes the scheduling policy; without it nobody may."""
     allow_unauthenticated: bool = False
     """Serve other machines without a key."""
     shutdown_timeout: float = 30.0
@@ -71,6 +73,7 @@ def serve(
             tokenizer,
             served_model_name=name,
             api_key=front.api_key,
+            admin_key=front.admin_key,
             render_metrics=render_metrics,
             observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),

@@ -11,7 +11,6 @@ from typing import Protocol, cast
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event
 from evenflow.core.kv_cache import KVCacheManager
-from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.ports import Executor
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import EngineFacts
@@ -124,7 +123,7 @@ def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = F
             max_num_batched_tokens=resolved.max_num_batched_tokens,
         ),
         kv,
-        PolicySpec(order=resolved.order.value),
+        resolved.policy,
         events.append,
     )
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
@@ -146,6 +145,6 @@ def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> 
             ("kv_cache", f"{resolved.num_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.kv_bytes)}"),
             ("watermark_blocks", str(resolved.watermark_blocks)),
             ("prefix_caching", "on" if resolved.prefix_caching else "off"),
-            ("order", resolved.order.value),
+            ("policy", resolved.policy_name),
         ),
     )

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from evenflow.core.errors import ConfigError
+from evenflow.core.policy.presets import DEFAULT_PRESET
+from evenflow.core.policy.spec import PolicySpec
+from evenflow.engine.policy_choice import choose_policy
 
 
 class Dtype(Enum):
@@ -25,11 +28,6 @@ class Quantize(Enum):
 class ExecutorKind(Enum):
     TORCH = "torch"
     SHADOW = "shadow"
-
-
-class OrderKind(Enum):
-    FCFS = "fcfs"
-    PRIORITY = "priority"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +53,11 @@ class EngineConfig:
     no more than max_num_seqs requests of max_model_len tokens can fill."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prompt beginnings."""
-    order: OrderKind = OrderKind.FCFS
-    """Who comes first: fcfs (arrival) or priority (the request's own, smaller first)."""
+    policy: str | None = None
+    """Scheduling policy: a preset of `evenflow policies`, or a .toml or .json file; evenflow-balanced for a server and
+    evenflow-throughput for offline work if not given."""
+    policy_set: tuple[str, ...] = ()
+    """One setting of the policy as name=value, such as order=priority; may be given several times."""
     watermark: float = 0.01
     """Share of the KV blocks that stay free when a request is admitted."""
     seed: int | None = None
@@ -130,7 +131,8 @@ class ResolvedEngine:
     watermark_blocks: int
     vocab_size: int
     prefix_caching: bool
-    order: OrderKind
+    policy_name: str
+    policy: PolicySpec
 
 
 def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
@@ -156,7 +158,8 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
         watermark_blocks=int(config.watermark * num_blocks),
         vocab_size=capabilities.vocab_size,
         prefix_caching=config.prefix_caching,
-        order=config.order,
+        policy_name=" ".join((config.policy or DEFAULT_PRESET, *config.policy_set)),
+        policy=choose_policy(config.policy or DEFAULT_PRESET, config.policy_set),
     )
 
 
