@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 from evenflow.core.budget import FixedBudget
+
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.kv_cache import KVCacheManager

@@ -14,9 +14,10 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Self, TypeVar
 
+from evenflow.core.budget import FixedBudget
+
 import laws
 import picture
-from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, Finished
 from evenflow.core.kv_cache import KVCacheManager

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evenflow.core.budget import FixedBudget
+
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event, Preempted
 from evenflow.core.kv_cache import KVCacheManager

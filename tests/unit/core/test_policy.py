@@ -1,8 +1,8 @@
 """The policy pieces, each alone."""
 
 import pytest
-
 from evenflow.core.budget import FixedBudget
+
 from evenflow.core.errors import ConfigError
 from evenflow.core.plan import WaitReason
 from evenflow.core.policy import (
