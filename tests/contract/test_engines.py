@@ -652,7 +652,7 @@ def test_a_policy_that_cannot_be_is_refused_as_a_whole(kind: Kind) -> None:
     async def scenario(world: World) -> None:
         before = await world.engine.policy()
         with pytest.raises(PolicyError) as refused:
-            await world.engine.policy({"order": "priority", "min_prefill_share": 0.9, "max_prefill_share": 0.1})
+            await world.engine.policy({"interleave": "shared", "min_prefill_share": 0.9, "max_prefill_share": 0.1})
         assert {problem.field for problem in refused.value.problems} <= {"min_prefill_share", "max_prefill_share"}
         with pytest.raises(PolicyError, match="order"):
             await world.engine.policy({"odrer": "priority"})
