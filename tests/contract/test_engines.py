@@ -18,11 +18,13 @@ from contract import scripted_engine
 from contract.scripted_engine import BROKEN, EOS, HANGS, RAISES, UNLOADABLE
 from evenflow.core.errors import (
     ContextOverflow,
+    DeadlineTooSoon,
     DuplicateRequest,
     EngineUnavailable,
     InvalidRequest,
     ModelError,
     PolicyError,
+    QueueFull,
 )
 from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, PolicyChanged, StepRecord
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
@@ -682,3 +684,26 @@ def test_a_question_that_the_engine_died_before_answering_is_answered_by_its_dea
             await running
 
     process_kind.play(scenario)
+
+
+# ---- overload --------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_shed_or_comes_too_late_ends_with_an_error_of_its_own(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("abc", "runs"), TextOptions())) as deltas:
+            await anext(deltas)
+            waits = asyncio.create_task(read(world.engine, replace(ask("abc", "waits"), service_class="batch")))
+            await world.until(lambda: any(isinstance(e, Arrived) and e.request_id == "waits" for e in world.events))
+            with pytest.raises(QueueFull) as full:
+                await read(world.engine, replace(ask("abc", "same class"), service_class="batch"))
+            assert full.value.retry_after_seconds > 0
+            better = asyncio.create_task(read(world.engine, replace(ask("abc", "better"), service_class="interactive")))
+            with pytest.raises(QueueFull, match="better class"):
+                await waits
+            with pytest.raises(DeadlineTooSoon):
+                await read(world.engine, replace(ask("abc", "late"), ttft_deadline=-1.0))
+            better.cancel()
+
+    classes = ("max_num_seqs=1", "max_waiting_requests=1", "classes.batch.rank=2")
+    kind.play(scenario, replace(PARANOID, policy_set=classes))
