@@ -676,10 +676,13 @@ def test_a_dead_engine_has_no_policy(process_kind: Kind) -> None:
 
 def test_a_question_that_the_engine_died_before_answering_is_answered_by_its_death(process_kind: Kind) -> None:
     async def scenario(world: World) -> None:
-        running = asyncio.ensure_future(read(world.engine, ask(RAISES)))
-        with pytest.raises(EngineUnavailable):
+        async def ask_for_ever() -> None:
             while True:
                 await world.engine.policy()
+
+        running = asyncio.ensure_future(read(world.engine, ask(RAISES)))
+        with pytest.raises(EngineUnavailable):
+            await ask_for_ever()
         with pytest.raises(EngineUnavailable):
             await running
 
