@@ -16,8 +16,17 @@ import uvloop
 
 from contract import scripted_engine
 from contract.scripted_engine import BROKEN, EOS, HANGS, RAISES, UNLOADABLE
-from evenflow.core.errors import ContextOverflow, DuplicateRequest, EngineUnavailable, InvalidRequest, ModelError
-from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, StepRecord
+from evenflow.core.errors import (
+    ContextOverflow,
+    DeadlineTooSoon,
+    DuplicateRequest,
+    EngineUnavailable,
+    InvalidRequest,
+    ModelError,
+    PolicyError,
+    QueueFull,
+)
+from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, PolicyChanged, StepRecord
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.engine.api import Delta, Engine, EngineState, TextOptions
 from evenflow.engine.child import ProcessLink
@@ -28,7 +37,7 @@ from evenflow.engine.thread import ThreadLink
 
 TIMEOUT_SECONDS = 60.0
 FOREVER = 100_000
-PARANOID = EngineConfig(block_size=256, paranoid=True)
+PARANOID = EngineConfig(block_size=256, paranoid=True, policy="sarathi")
 PROCESS_COMMAND = (sys.executable, str(Path(scripted_engine.__file__)))
 
 
@@ -622,3 +631,85 @@ def test_an_engine_does_not_outlive_a_front_that_is_killed_even_if_it_hangs() ->
             assert ended
         finally:
             os.close(engine)
+
+
+# ---- the policy, live ------------------------------------------------------------------------------------------------
+
+
+def test_the_policy_is_changed_between_two_steps_and_no_stream_breaks(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        before = await world.engine.policy()
+        async with aclosing(world.engine.generate(ask("abc", max_tokens=2000), TextOptions())) as deltas:
+            first = await anext(deltas)
+            after = await world.engine.policy({"preset": "sarathi", "order": "priority"})
+            rest = [delta async for delta in deltas]
+        assert len(merge([first, *rest]).text) == 2000
+        assert (after.spec.order, after.spec.budget) == ("priority", "fixed")
+        assert after.spec != before.spec
+        assert (await world.engine.policy()) == after
+        [changed] = [event for event in world.events if isinstance(event, PolicyChanged)]
+        assert dict(changed.settings)["order"] == "priority"
+
+    kind.play(scenario)
+
+
+def test_a_policy_that_cannot_be_is_refused_as_a_whole(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        before = await world.engine.policy()
+        with pytest.raises(PolicyError) as refused:
+            await world.engine.policy({"interleave": "shared", "min_prefill_share": 0.9, "max_prefill_share": 0.1})
+        assert {problem.field for problem in refused.value.problems} <= {"min_prefill_share", "max_prefill_share"}
+        with pytest.raises(PolicyError, match="order"):
+            await world.engine.policy({"odrer": "priority"})
+        assert (await world.engine.policy()) == before
+        assert (await read(world.engine, ask("abc", max_tokens=6))).text == "abcabc"
+
+    kind.play(scenario)
+
+
+def test_a_dead_engine_has_no_policy(process_kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        with pytest.raises(EngineUnavailable):
+            await read(world.engine, ask(RAISES))
+        with pytest.raises(EngineUnavailable):
+            await world.engine.policy()
+
+    process_kind.play(scenario)
+
+
+def test_a_question_that_the_engine_died_before_answering_is_answered_by_its_death(process_kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async def ask_for_ever() -> None:
+            while True:
+                await world.engine.policy()
+
+        running = asyncio.ensure_future(read(world.engine, ask(RAISES)))
+        with pytest.raises(EngineUnavailable):
+            await ask_for_ever()
+        with pytest.raises(EngineUnavailable):
+            await running
+
+    process_kind.play(scenario)
+
+
+# ---- overload --------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_shed_or_comes_too_late_ends_with_an_error_of_its_own(kind: Kind) -> None:
+    async def scenario(world: World) -> None:
+        async with aclosing(world.engine.generate(ask("abc", "runs"), TextOptions())) as deltas:
+            await anext(deltas)
+            waits = asyncio.create_task(read(world.engine, replace(ask("abc", "waits"), service_class="batch")))
+            await world.until(lambda: any(isinstance(e, Arrived) and e.request_id == "waits" for e in world.events))
+            with pytest.raises(QueueFull) as full:
+                await read(world.engine, replace(ask("abc", "same class"), service_class="batch"))
+            assert full.value.retry_after_seconds > 0
+            better = asyncio.create_task(read(world.engine, replace(ask("abc", "better"), service_class="interactive")))
+            with pytest.raises(QueueFull, match="better class"):
+                await waits
+            with pytest.raises(DeadlineTooSoon):
+                await read(world.engine, replace(ask("abc", "late"), ttft_deadline=-1.0))
+            better.cancel()
+
+    classes = ("max_num_seqs=1", "max_waiting_requests=1", "classes.batch.rank=2")
+    kind.play(scenario, replace(PARANOID, policy_set=classes))

@@ -10,6 +10,7 @@ from cyclopts import Group, Parameter
 
 from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk
+from evenflow.core.policy.presets import PRESETS
 from evenflow.engine.api import EngineState
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.client import EngineClient
@@ -37,6 +38,8 @@ class FrontOptions:
     """The model's name for clients; what --model says if not given."""
     api_key: Annotated[str | None, Parameter(env_var="EVENFLOW_API_KEY", show_default=False)] = None
     """Key that clients must send as a bearer token. Set it in the environment: other users can read command lines."""
+    admin_key: Annotated[str | None, Parameter(env_var="EVENFLOW_ADMIN_KEY", show_default=False)] = None
+    """Key for /admin/scheduling, which shows and changes the scheduling policy; without it nobody may."""
     allow_unauthenticated: Switch = False
     """Let other machines in without a key."""
     shutdown_timeout: float = 30.0
@@ -63,7 +66,7 @@ def serve(
     observer = Observer()
     client.subscribe(metrics.feed)
     client.subscribe(observer.feed)
-    dashboard = Dashboard(observer.events_since, lambda: client.state.value, ())
+    dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
     with ExitStack() as stack:
         if front.event_log is not None:
             log = EventLogWriter(front.event_log, failed=lambda error: print(f"evenflow: {error}", file=sys.stderr))
@@ -81,6 +84,7 @@ def serve(
             shutdown=shutdown,
             served_model_name=name,
             api_key=front.api_key,
+            admin_key=front.admin_key,
             render_metrics=render_metrics,
             observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),

@@ -3,7 +3,7 @@
 `engine/client.py` implements it over a link: to a process of its own (child.py) or to a thread (thread.py).
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 from evenflow.core.events import Event
 from evenflow.core.kinds import require_flag, require_integer, require_text, wrong_kind
 from evenflow.core.plan import TokenLogprobs
+from evenflow.core.policy.bound import Bound, Limits
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import FinishReason, Request
 
 
@@ -76,6 +78,15 @@ class EngineFacts:
     settings: tuple[tuple[str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyView:
+    """The scheduling policy that holds, what it promises, and the limits that the promises are computed from."""
+
+    spec: PolicySpec
+    bounds: tuple[Bound, ...]
+    limits: Limits
+
+
 class Engine(Protocol):
     """An engine as the front sees it. All coroutines belong to one event loop."""
 
@@ -117,6 +128,14 @@ class Engine(Protocol):
 
     async def stop(self) -> None:
         """End the engine now. Streams that are still open raise EngineUnavailable."""
+        ...
+
+    async def policy(self, change: Mapping[str, object] | None = None) -> PolicyView:
+        """The scheduling policy, after `change` (a table of core/policy/table.py) has been laid over it.
+
+        A change holds from the next step on and loses no request. Raises PolicyError, and changes nothing, if it cannot
+        be; EngineUnavailable if the engine is gone.
+        """
         ...
 
     def subscribe(self, sink: Callable[[Sequence[Event]], None]) -> None:

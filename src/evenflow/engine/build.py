@@ -132,8 +132,6 @@ def assemble(
     resolved: ResolvedEngine, executor: Executor, *, policy: PolicySpec | None = None, paranoid: bool = False
 ) -> EngineCore:
     """`policy` is that of the configuration if not given."""
-    if policy is None:
-        policy = PolicySpec(order=resolved.order.value, preemption=resolved.preemption.value)
     events: list[Event] = []
     kv = KVCacheManager(
         num_blocks=resolved.num_blocks,
@@ -150,7 +148,7 @@ def assemble(
             max_num_batched_tokens=resolved.max_num_batched_tokens,
         ),
         kv,
-        policy,
+        policy or resolved.policy,
         events.append,
     )
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
@@ -179,7 +177,6 @@ def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> 
             ("host_kv", _host_kv(resolved)),
             ("watermark_blocks", str(resolved.watermark_blocks)),
             ("prefix_caching", "on" if resolved.prefix_caching else "off"),
-            ("order", resolved.order.value),
-            ("preemption", resolved.preemption.value),
+            ("policy", resolved.policy_name),
         ),
     )

@@ -11,16 +11,17 @@ An id stays taken until the engine has said its last word on it, so nothing mean
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from evenflow.core.errors import DuplicateRequest, EngineUnavailable, InvalidRequest
+from evenflow.core.errors import DuplicateRequest, EngineUnavailable, InvalidRequest, PolicyError
 from evenflow.core.events import Event
 from evenflow.core.plan import RequestOutput
 from evenflow.core.request import FinishReason, Request, RequestId
-from evenflow.engine.api import Delta, EngineFacts, EngineState, TextOptions
-from evenflow.engine.messages import Abort, Add, Command, StepResult
+from evenflow.engine.api import Delta, EngineFacts, EngineState, PolicyView, TextOptions
+from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswer, StepResult
 from evenflow.engine.stream import Stream
 from evenflow.engine.text import TokenText
 from evenflow.engine.transport import TransportError
@@ -58,6 +59,8 @@ class EngineClient:
         self._leaving: set[RequestId] = set()  # aborted here, not yet confirmed there
         self._idle = asyncio.Event()  # no stream is open
         self._idle.set()
+        self._questions: dict[int, asyncio.Future[PolicyAnswer]] = {}
+        self._num_asked = 0
         self._sinks: list[Callable[[Sequence[Event]], None]] = []
 
     @property
@@ -117,6 +120,26 @@ class EngineClient:
         self._streams.clear()
         self._leaving.clear()
         self._idle.set()
+        for question in self._questions.values():
+            if not question.done():
+                question.set_exception(EngineUnavailable(reason))
+
+    # ---- policy ----------------------------------------------------------------------------------------------------
+
+    async def policy(self, change: Mapping[str, object] | None = None) -> PolicyView:
+        if self._state not in (EngineState.READY, EngineState.DRAINING):
+            raise EngineUnavailable(self._death_reason or f"the engine is {self._state.value}")
+        number = self._num_asked = self._num_asked + 1
+        question: asyncio.Future[PolicyAnswer] = asyncio.get_running_loop().create_future()
+        self._questions[number] = question
+        try:
+            self._link.send(AskPolicy(number, None if change is None else json.dumps(change).encode()))
+            answer = await question
+        finally:
+            del self._questions[number]
+        if answer.problems:
+            raise PolicyError(answer.problems)
+        return answer.policy
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
@@ -180,6 +203,10 @@ class EngineClient:
                 stream.fail(refusal.to_error())
                 self._forget(refusal.request_id)
             self._leaving.discard(refusal.request_id)
+        for answer in result.answers:
+            question = self._questions.get(answer.number)
+            if question is not None and not question.done():
+                question.set_result(answer)
         if result.events:
             loop = asyncio.get_running_loop()
             for sink in self._sinks:

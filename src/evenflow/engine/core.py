@@ -5,15 +5,18 @@
 The world around it (clock, executor, where commands come from, where results go) is handed in.
 """
 
+import json
 import time
 
-from evenflow.core.errors import RequestError
+from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
+from evenflow.core.policy.table import policy_from_table
 from evenflow.core.ports import Clock, Executor
 from evenflow.core.request import FinishReason
 from evenflow.core.scheduler import Scheduler
-from evenflow.engine.messages import Abort, Add, Command, Refusal, StepResult
+from evenflow.engine.api import PolicyView
+from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswer, Refusal, StepResult
 
 
 class EngineCore:
@@ -34,6 +37,7 @@ class EngineCore:
         self._events = events
         self._outputs: list[RequestOutput] = []
         self._refusals: list[Refusal] = []
+        self._answers: list[PolicyAnswer] = []
         self._check_every_step = check_every_step
 
     @property
@@ -43,7 +47,7 @@ class EngineCore:
     @property
     def has_news(self) -> bool:
         """Whether there is something to deliver although no step ran."""
-        return bool(self._events or self._outputs or self._refusals)
+        return bool(self._events or self._outputs or self._refusals or self._answers)
 
     def announce(self, settings: tuple[tuple[str, str], ...]) -> None:
         """Put the settings into the log; they come with the next result."""
@@ -60,6 +64,20 @@ class EngineCore:
             case Abort(request_id, reason):
                 if self._scheduler.finish(request_id, reason, now=now):
                     self._outputs.append(RequestOutput(request_id, (), reason))
+            case AskPolicy(number, change):
+                self._answers.append(self._answer(number, change, now))
+
+    def _answer(self, number: int, change: bytes | None, now: float) -> PolicyAnswer:
+        scheduler = self._scheduler
+        problems: tuple[PolicyProblem, ...] = ()
+        if change is not None:
+            try:
+                spec = policy_from_table(json.loads(change), scheduler.policy.spec)
+                scheduler.reconfigure(spec, now=now)
+            except PolicyError as error:
+                problems = error.problems
+        policy = scheduler.policy
+        return PolicyAnswer(number, PolicyView(policy.spec, policy.bounds(), policy.limits), problems)
 
     def abort_all(self, reason: FinishReason) -> None:
         for state in tuple(self._scheduler.states()):
@@ -85,10 +103,11 @@ class EngineCore:
 
     def news(self) -> StepResult:
         """Everything since the last result, handed over once."""
-        result = StepResult(tuple(self._outputs), tuple(self._events), tuple(self._refusals))
+        result = StepResult(tuple(self._outputs), tuple(self._events), tuple(self._refusals), tuple(self._answers))
         self._outputs.clear()
         self._events.clear()
         self._refusals.clear()
+        self._answers.clear()
         return result
 
     def _record(

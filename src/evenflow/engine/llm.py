@@ -18,11 +18,14 @@ from evenflow.engine.thread import ThreadLink
 from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import load_tokenizer
 
+OFFLINE_PRESET = "evenflow-throughput"
 _DEFAULT_MODEL = EngineConfig().model
 
 
 class LLM(OfflineEngine):
     """`settings` are the fields of `EngineConfig`. Loads the model before it returns; pulls it first if need be.
+
+    The policy is evenflow-throughput unless another is named: nobody watches an offline batch token by token.
 
     Raises ConfigError or ModelError, with what to change.
     """
@@ -30,6 +33,7 @@ class LLM(OfflineEngine):
     def __init__(self, model: str | PathLike[str] = _DEFAULT_MODEL, **settings: object) -> None:
         config = _config({"model": fspath(model), **settings})
         path = resolve_model(config.model)
+        config = replace(config, policy=config.policy or OFFLINE_PRESET)
         super().__init__(ThreadLink(replace(config, model=str(path))), load_tokenizer(path))
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from evenflow.core import errors
-from evenflow.core.errors import EngineUnavailable, EvenflowError, QueueFull, RequestError
+from evenflow.core.errors import EngineUnavailable, EvenflowError, PolicyProblem, QueueFull, RequestError
 from evenflow.core.events import Event
 from evenflow.core.plan import RequestOutput
 from evenflow.core.request import FinishReason, Request, RequestId
+from evenflow.engine.api import PolicyView
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,16 @@ class Abort:
     reason: FinishReason = FinishReason.ABORT
 
 
-Command = Add | Abort
+@dataclass(frozen=True, slots=True)
+class AskPolicy:
+    """Say what the scheduling policy is; first change it, between two steps, if there is a `change`: a table (policy/
+    table.py) as JSON. `number` comes back with the answer."""
+
+    number: int
+    change: bytes | None = None
+
+
+Command = Add | Abort | AskPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +69,22 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """What holds now. `problems` say why a change was refused; then nothing has changed."""
+
+    number: int
+    policy: PolicyView
+    problems: tuple[PolicyProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """What one turn of the loop gave."""
 
     outputs: tuple[RequestOutput, ...] = ()
     events: tuple[Event, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    answers: tuple[PolicyAnswer, ...] = ()
 
 
 class InboxClosed(Exception):

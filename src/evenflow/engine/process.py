@@ -33,7 +33,7 @@ from evenflow.engine.build import build_core
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.core import EngineCore
 from evenflow.engine.loop import run
-from evenflow.engine.messages import Abort, Add, Command, InboxClosed, StepResult
+from evenflow.engine.messages import Abort, Add, AskPolicy, Command, InboxClosed, StepResult
 from evenflow.engine.transport import Failed, FrameReader, Message, Ready, Start, encode
 
 CoreBuilder = Callable[[EngineConfig], tuple[EngineCore, EngineFacts]]
@@ -116,7 +116,7 @@ class FrontChannel:
 
     def _keep(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            assert isinstance(message, Add | Abort)
+            assert isinstance(message, Add | Abort | AskPolicy)
             self._commands.append(message)
 
     def _flush(self) -> None:

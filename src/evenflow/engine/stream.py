@@ -7,6 +7,7 @@ delta.
 import asyncio
 from collections.abc import Sequence
 
+from evenflow.core.errors import DeadlineTooSoon, QueueFull, RequestError
 from evenflow.core.plan import RequestOutput
 from evenflow.core.request import FinishReason, Request, RequestId
 from evenflow.engine.api import Delta, TextOptions
@@ -29,6 +30,23 @@ def merge(deltas: Sequence[Delta]) -> Delta:
     )
 
 
+def _refusal(output: RequestOutput) -> RequestError | None:
+    """What became of a request that was queued and then never run, as an error: it has no text to end."""
+    match output.finish_reason:
+        case FinishReason.SHED:
+            wait = output.retry_after_seconds or 1.0
+            return QueueFull(
+                f"the queue is full, and a request of a better class took the place; try again in about {wait:.3g} s",
+                retry_after_seconds=wait,
+            )
+        case FinishReason.EXPIRED:
+            return DeadlineTooSoon(
+                "the deadline passed while the request waited, so it did not run", param="ttft_deadline_ms"
+            )
+        case _:
+            return None
+
+
 class Stream:
     __slots__ = ("_deltas", "_end", "_error", "_news", "_text", "request_id")
 
@@ -42,6 +60,10 @@ class Stream:
 
     def advance(self, output: RequestOutput) -> FinishReason | None:
         """Take in what a step gave. Returns why the stream has ended, if it has: the engine may not know yet."""
+        refused = _refusal(output)
+        if refused is not None:
+            self.fail(refused)
+            return output.finish_reason
         try:
             delta = self._text.advance(output)
         except Exception as error:  # whatever a tokenizer may raise is the trouble of one stream, not of all

@@ -19,7 +19,7 @@ from evenflow.core.events import Event
 from evenflow.core.plan import RequestOutput
 from evenflow.engine.api import EngineFacts
 from evenflow.engine.config import EngineConfig
-from evenflow.engine.messages import Abort, Add, Refusal, StepResult
+from evenflow.engine.messages import Abort, Add, AskPolicy, PolicyAnswer, Refusal, StepResult
 
 MAX_FRAME_BYTES = 64 * 2**20
 
@@ -61,9 +61,10 @@ class _PackedStep(NamedTuple):
     outputs: tuple[RequestOutput, ...]
     events: tuple[_PackedEvent, ...]
     refusals: tuple[Refusal, ...]
+    answers: tuple[PolicyAnswer, ...]
 
 
-Message = Start | Ready | Failed | Add | Abort | StepResult
+Message = Start | Ready | Failed | Add | Abort | AskPolicy | StepResult
 _MESSAGES: tuple[type, ...] = get_args(Message)
 _EVENTS: tuple[type, ...] = get_args(Event)
 _KIND_OF = {message: kind for kind, message in enumerate(_MESSAGES)}
@@ -90,7 +91,7 @@ def encode(message: Message) -> bytes:
 
 def _pack_step(result: StepResult) -> _PackedStep:
     events = [_PackedEvent(_EVENT_KIND_OF[type(event)], msgspec.Raw(_encode(event))) for event in result.events]
-    return _PackedStep(result.outputs, tuple(events), result.refusals)
+    return _PackedStep(result.outputs, tuple(events), result.refusals, result.answers)
 
 
 def _decode(kind: int, payload: bytes) -> Message:
@@ -98,7 +99,7 @@ def _decode(kind: int, payload: bytes) -> Message:
         message: Message | _PackedStep = _DECODERS[kind].decode(payload)
         if isinstance(message, _PackedStep):
             events = tuple([_EVENT_DECODERS[event.kind].decode(event.payload) for event in message.events])
-            return StepResult(message.outputs, events, message.refusals)
+            return StepResult(message.outputs, events, message.refusals, message.answers)
     except (IndexError, msgspec.DecodeError) as error:
         raise TransportError(f"a frame of kind {kind} does not decode: {error}") from error
     return message

@@ -19,6 +19,7 @@ from starlette.routing import BaseRoute
 
 from evenflow.core.errors import EvenflowError, InvalidRequest
 from evenflow.engine.api import Engine
+from evenflow.server.admin import AdminRoutes
 from evenflow.server.body import BodyReader
 from evenflow.server.encoding import Lanes, Tokenizer
 from evenflow.server.errors import Disconnected, MethodNotAllowed, NotFound, error_response
@@ -58,6 +59,7 @@ def create_app(
     observe_n: Callable[[int], None] = lambda n: None,
     max_chars_per_token: int | None = None,
     shutdown: Shutdown | None = None,
+    admin_key: str | None = None,
     extra_routes: Sequence[BaseRoute] = (),
     now: Callable[[], float] = time.monotonic,
     new_id: Callable[[], str] = random_id,
@@ -100,7 +102,7 @@ def create_app(
     if api_key is not None:
         middleware.append(Middleware(ApiKey, api_key=api_key))
     app = Starlette(
-        routes=[*Routes(front).table(), *extra_routes],
+        routes=[*Routes(front).table(), *AdminRoutes(engine, admin_key).table(), *extra_routes],
         middleware=middleware,
         exception_handlers={
             EvenflowError: answer_error,

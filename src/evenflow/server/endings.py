@@ -2,7 +2,7 @@
 
 from msgspec import UNSET, UnsetType
 
-from evenflow.core.errors import DeadlineTooSoon, EngineUnavailable, EvenflowError, QueueFull
+from evenflow.core.errors import EngineUnavailable, EvenflowError
 from evenflow.core.request import FinishReason
 from evenflow.engine.api import Delta
 from evenflow.server.replies import Finish
@@ -15,15 +15,7 @@ def check_ending(delta: Delta) -> None:
             raise EngineUnavailable("The request was aborted because the server is shutting down")
         case FinishReason.ERROR:
             raise EvenflowError("The engine failed to run this request; its log says why")
-        case FinishReason.EXPIRED:
-            raise DeadlineTooSoon(
-                "The request's deadline passed while it waited, so it did not run", param="ttft_deadline"
-            )
-        case FinishReason.SHED:
-            raise QueueFull(
-                "The queue is full, and a request of a better class took the place", retry_after_seconds=1.0
-            )
-        case FinishReason.STOP | FinishReason.LENGTH | None:
+        case _:
             pass
 
 

@@ -63,6 +63,10 @@ class InvalidApiKey(RequestError):
     """The key is missing or wrong."""
 
 
+class AdminForbidden(RequestError):
+    """Administration is not open on this server."""
+
+
 class Disconnected(Exception):
     """The client went away; there is nobody to answer."""
 
@@ -79,6 +83,7 @@ ANSWERS: Mapping[type[BaseException], Answer] = {
     ContextOverflow: Answer(400, "invalid_request_error", "context_length_exceeded"),
     DuplicateRequest: Answer(400, "invalid_request_error", "duplicate_request_id"),
     InvalidApiKey: Answer(401, "invalid_request_error", "invalid_api_key"),
+    AdminForbidden: Answer(403, "invalid_request_error", "admin_forbidden"),
     UnknownModel: Answer(404, "invalid_request_error", "model_not_found"),
     NotFound: Answer(404, "invalid_request_error", "not_found"),
     MethodNotAllowed: Answer(405, "invalid_request_error", "method_not_allowed"),

@@ -1,6 +1,6 @@
 """What every endpoint needs, in one value, made once by `create_app`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from evenflow.core.errors import EngineUnavailable
@@ -12,6 +12,7 @@ from evenflow.server.jobs import Call, LiveJobs
 from evenflow.server.limits import ServerLimits
 from evenflow.server.logprobs import TokenTexts
 from evenflow.server.prompts import Prompter
+from evenflow.server.wishes import DEADLINE_HEADER, PRIORITY_HEADER, Wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Front:
                 f"The model {model[:128]!r} is not served here; use {self.served_model_name!r}", param="model"
             )
 
-    def call(self, request_id: str) -> Call:
+    def call(self, request_id: str, headers: Mapping[str, str]) -> Call:
         """To be made when the body is complete."""
-        return Call(request_id=request_id, created=int(self.unix_time()), arrival_time=self.now())
+        wishes = Wishes(headers.get(PRIORITY_HEADER), headers.get(DEADLINE_HEADER))
+        return Call(request_id=request_id, created=int(self.unix_time()), arrival_time=self.now(), wishes=wishes)

@@ -14,6 +14,7 @@ from evenflow.engine.api import Delta, TextOptions
 from evenflow.server.prompts import Prompt
 from evenflow.server.replies import PromptTokensDetails, Usage
 from evenflow.server.schema import GenerationFields
+from evenflow.server.wishes import Wishes, scheduling_of
 
 # Not among the characters that a client's request id may have, so a derived id is never another job's id.
 SEQUENCE_SEPARATOR = "~"
@@ -26,6 +27,7 @@ class Call:
     request_id: str
     created: int
     arrival_time: float
+    wishes: Wishes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Draft:
             arrival_time=self.call.arrival_time,
             eos_token_ids=self.eos_token_ids,
             cache_salt=self.fields.cache_salt or "",
-            priority=self.fields.priority or 0,
+            **scheduling_of(self.fields, self.call.wishes, self.call.arrival_time),
         )
 
 

@@ -19,6 +19,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
 # What a load balancer asks must not need a key, nor must the question what this is. Everything else does, also what is
 # added later. The dashboard's page has no data in it.
 OPEN_PATHS: Set[str] = frozenset({"/", "/health", "/ready", "/version", "/dashboard", "/dashboard/presets"})
+# These check a key of their own.
+SELF_GUARDED = "/admin/"
 
 
 class RequestIds:
@@ -60,7 +62,8 @@ class ApiKey:
         self._expected = api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+        guarded = scope["type"] == "http" and scope["path"] not in OPEN_PATHS
+        if guarded and not scope["path"].startswith(SELF_GUARDED):
             # Headers are read as Latin-1, so this gives back the bytes that were sent.
             scheme, _, key = Headers(scope=scope).get("authorization", "").encode("latin-1").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._expected):

@@ -70,7 +70,7 @@ class Routes:
         front = self._front
         front.facts()
         async with front.bodies.receive(request.scope, request.receive) as body:
-            call = front.call(request.state.request_id)
+            call = front.call(request.state.request_id, request.headers)
             fields = decode(COMPLETION, body)
             job = await unless_disconnected(request.receive, completion_job(front, fields, call))
         front.observe_n(job.n)
@@ -81,7 +81,7 @@ class Routes:
         front = self._front
         front.facts()
         async with front.bodies.receive(request.scope, request.receive) as body:
-            call = front.call(request.state.request_id)
+            call = front.call(request.state.request_id, request.headers)
             fields = decode(CHAT, body)
             job = await unless_disconnected(request.receive, chat_job(front, fields, call))
         front.observe_n(job.n)

@@ -43,14 +43,17 @@ class GenerationFields(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     add_special_tokens: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    priority: int | None = None
     cache_salt: str | None = None
 
-    # Ignored.
+    # For the scheduler; see wishes.py.
+    priority: int | None = None
+    ttft_deadline_ms: float | None = None
+    service_tier: str | None = None
     user: str | None = None
+
+    # Ignored.
     metadata: object = None
     store: bool | None = None
-    service_tier: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: object = None

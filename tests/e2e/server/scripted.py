@@ -12,11 +12,16 @@ from typing import Any, TypeVar
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Scope
 
+from evenflow.core.config import SchedulerConfig
 from evenflow.core.errors import EngineUnavailable
 from evenflow.core.events import Event
+from evenflow.core.learned import Learned
 from evenflow.core.plan import TokenLogprobs
+from evenflow.core.policy.registry import build_policy, limits_of
+from evenflow.core.policy.spec import PolicySpec
+from evenflow.core.policy.table import policy_from_table
 from evenflow.core.request import FinishReason, Request
-from evenflow.engine.api import Delta, EngineFacts, EngineState, TextOptions
+from evenflow.engine.api import Delta, EngineFacts, EngineState, PolicyView, TextOptions
 from evenflow.engine.stream import merge
 from evenflow.server.app import create_app
 from evenflow.server.encoding import TemplateMessage
@@ -159,6 +164,7 @@ class ScriptedEngine:
             max_num_seqs=8,
             max_num_batched_tokens=64,
         )
+        self.spec = PolicySpec()
         self.script = script
         self.calls: list[ScriptedCall] = []
         self.stopped = asyncio.Event()
@@ -210,6 +216,15 @@ class ScriptedEngine:
     async def stop(self) -> None:
         self.die("stopped")
         self.stopped.set()
+
+    async def policy(self, change: Mapping[str, object] | None = None) -> PolicyView:
+        """The same rules as a real engine's, without one."""
+        spec = policy_from_table(change or {}, self.spec)
+        config = SchedulerConfig(self.facts.max_num_seqs, MAX_MODEL_LEN, VOCAB_SIZE, max_num_batched_tokens=64)
+        limits = limits_of(spec, config, num_blocks=64, block_size=16)
+        policy = build_policy(spec, limits, Learned())
+        self.spec = spec
+        return PolicyView(spec, policy.bounds(), limits)
 
     def subscribe(self, sink: Callable[[Sequence[Event]], None]) -> None:
         raise AssertionError("the front does not subscribe by itself")
