@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 
 from evenflow.core.events import Arrived, Event, Finished, FirstToken, Preempted, Scheduled
 from evenflow.core.plan import EVERYBODY, Chunk, Door, StepPlan, WaitReason
-from evenflow.core.request import FinishReason, Request, RequestId, RequestState
+from evenflow.core.policy.preemption import PreemptionMode
+from evenflow.core.request import FinishReason, Request, RequestId, RequestState, RequestStatus
 from evenflow.core.scheduler import Scheduler
 
 EventT = TypeVar("EventT", bound=Event)
@@ -19,6 +20,7 @@ class Run(Protocol):
     """What the laws need to see of a run."""
 
     blocks: int
+    host_blocks: int
     block_size: int
     budget: int
     seqs: int
@@ -43,6 +45,7 @@ def check_plan(run: Run, plan: StepPlan, events: Sequence[Event], on_executor: s
     _everybody_left_out_has_a_reason(run, plan, running, waiting)
     _the_executor_knows_who_runs(plan, running, on_executor)
     _the_order_is_kept(run, plan, events, running, waiting)
+    _copies_may_run_in_any_order(run, plan)
 
 
 def _work_is_done(plan: StepPlan, live: dict[RequestId, RequestState]) -> None:
@@ -71,13 +74,26 @@ def _chunks_are_what_comes_next(run: Run, plan: StepPlan, running: dict[RequestI
         assert len(chunk.block_ids) * run.block_size >= end
     for request_id, entry in entered.items():
         assert entry.token_ids == tuple(running[request_id].token_ids)
-        assert entry.num_cached_tokens == running[request_id].num_computed_tokens < len(entry.token_ids)
+        num_there = entry.num_cached_tokens + entry.num_swapped_in_tokens
+        assert num_there == running[request_id].num_computed_tokens < len(entry.token_ids)
     assert plan.num_cached_tokens == sum(entry.num_cached_tokens for entry in plan.entered)
     decodes = [c for c in plan.chunks if _decodes(c, running[c.request_id]) and c.request_id not in entered]
     assert plan.num_decode_tokens == len(decodes)
     assert plan.attended_context_tokens == sum(
         position + 1 for c in plan.chunks for position in range(c.start, c.start + len(c.token_ids))
     )
+
+
+def _copies_may_run_in_any_order(run: Run, plan: StepPlan) -> None:
+    """All out first, then all in: no block is written twice, none is read that was written for somebody else."""
+    into_host = [copy.target for copy in plan.swap_out]
+    into_device = [copy.target for copy in plan.swap_in]
+    assert len(set(into_host)) == len(into_host)
+    assert len(set(into_device)) == len(into_device)
+    assert not {copy.source for copy in plan.swap_in} & set(into_host)
+    assert all(0 <= copy.source < run.blocks and 0 <= copy.target < run.host_blocks for copy in plan.swap_out)
+    entered = {b for entry in plan.entered for b in run.scheduler.kv.table(entry.request.id).block_ids}
+    assert set(into_device) <= entered, "a block is copied in that no newcomer has"
 
 
 def _decodes(chunk: Chunk, state: RequestState) -> bool:
@@ -140,7 +156,8 @@ def _the_order_is_kept(
     for state in (*waiting.values(), *running.values()):
         assert state.key == policy.key_of(state.request, state.key[-1]), "its place in line has changed"
     for state in waiting.values():
-        assert state.num_computed_tokens == 0, f"{state.request.id} holds no block and claims computed tokens"
+        holds_blocks = state.status is RequestStatus.SWAPPED
+        assert (state.num_computed_tokens > 0) == holds_blocks, f"{state.request.id} claims what it has not"
         assert state.num_passed_by <= policy.spec.max_backfill
     preempted = [event for event in events if isinstance(event, Preempted)]
     assert [event.request_id for event in preempted] == list(plan.preempted)
@@ -171,6 +188,7 @@ def _the_door_is_rightly_shut(
 
 def check_run(run: Run) -> None:
     assert run.scheduler.kv.num_free_blocks == run.blocks
+    assert run.scheduler.kv.num_free_host_blocks == run.host_blocks
     assert [e.request_id for e in run.of(Arrived)] == list(run.requests)
     assert sorted(e.request_id for e in run.of(Finished)) == sorted(run.requests), "one Finished each"
     assert run.reasons == {e.request_id: e.reason for e in run.of(Finished)}
@@ -201,11 +219,19 @@ def _its_history_adds_up(run: Run, finished: Finished) -> None:
 
 
 def _its_tokens_are_conserved(run: Run, finished: Finished) -> None:
-    """fed = computed - cached + lost; `computed` is prompt + output - 1 unless it was aborted, and an abort in flight
-    also drops what was being fed."""
+    """fed = computed - cached - swapped in + lost + swapped out; `computed` is prompt + output - 1 unless it was aborted,
+    and an abort in flight also drops what was being fed."""
     request_id = finished.request_id
-    cached = sum(e.cached_tokens for e in run.of(Scheduled) if e.request_id == request_id)
-    lost = sum(e.lost_tokens for e in run.of(Preempted) if e.request_id == request_id)
+    seats = [e for e in run.of(Scheduled) if e.request_id == request_id]
+    preempted = [e for e in run.of(Preempted) if e.request_id == request_id]
+    found = sum(e.cached_tokens + e.swapped_in_tokens for e in seats)
+    left_behind = sum(e.lost_tokens + e.swapped_out_tokens for e in preempted)
     dropped = run.dropped_tokens.get(request_id, 0)
     fed = sum(run.chunk_sizes(request_id))
-    assert fed == finished.num_computed_tokens - cached + lost + dropped
+    assert fed == finished.num_computed_tokens - found + left_behind + dropped
+    for event, resumed in zip(preempted, seats[1:], strict=False):
+        if event.mode is PreemptionMode.SWAP:
+            assert event.lost_tokens == 0 < event.swapped_out_tokens
+            assert resumed.cached_tokens + resumed.swapped_in_tokens >= event.swapped_out_tokens, "swapped, and lost"
+        else:
+            assert event.swapped_out_tokens == 0 == resumed.swapped_in_tokens

@@ -2,6 +2,7 @@
 
 8      a prefill chunk of 8 tokens          *    a token came out (alone: an ordinary decode step)
 4~3*   4 tokens from the prefix cache, 3 computed, and a token came out
+4^3*   4 tokens from host memory, likewise
 .      waits       -    runs, but left out of this step       x    preempted       !    aborted
 """
 
@@ -50,10 +51,13 @@ def _cell(request: Request, column: Column) -> str:
 
 
 def _chunk(request: Request, chunk: Chunk, plan: StepPlan) -> str:
-    cached = next((e.num_cached_tokens for e in plan.entered if e.request.id == request.id), 0)
+    entries = {entry.request.id: entry for entry in plan.entered}
+    cached = entries[request.id].num_cached_tokens if request.id in entries else 0
+    swapped_in = entries[request.id].num_swapped_in_tokens if request.id in entries else 0
     decode = chunk.samples and len(chunk.token_ids) == 1 and chunk.start >= len(request.prompt_token_ids)
-    size = "" if decode and not cached else str(len(chunk.token_ids))
-    return (f"{cached}~" if cached else "") + size + ("*" if chunk.samples else "")
+    size = "" if decode and not cached and not swapped_in else str(len(chunk.token_ids))
+    found = (f"{cached}~" if cached else "") + (f"{swapped_in}^" if swapped_in else "")
+    return found + size + ("*" if chunk.samples else "")
 
 
 def _doors(plan: StepPlan) -> str:

@@ -39,9 +39,19 @@ def record(scenario: Scenario) -> Batches:
     shape = scenario.shape
     clock = VirtualClock()
     events: list[Event] = []
-    kv = KVCacheManager(num_blocks=shape.blocks, block_size=shape.block_size, prefix_caching=shape.prefix_caching)
+    kv = KVCacheManager(
+        num_blocks=shape.blocks,
+        block_size=shape.block_size,
+        prefix_caching=shape.prefix_caching,
+        num_host_blocks=shape.host_blocks,
+    )
     config = SchedulerConfig(shape.seqs, 10_000, VOCAB_SIZE, shape.watermark, shape.budget)
-    shadow = ShadowExecutor(num_blocks=shape.blocks, block_size=shape.block_size, vocab_size=VOCAB_SIZE)
+    shadow = ShadowExecutor(
+        num_blocks=shape.blocks,
+        block_size=shape.block_size,
+        vocab_size=VOCAB_SIZE,
+        num_host_blocks=shape.host_blocks,
+    )
     core = EngineCore(Scheduler(config, kv, shape.policy, events.append), TimedShadow(shadow, clock), clock, events)
     core.announce((("policy", shape.policy.order),))
     return [result.events for result in _play(scenario, core, clock) if result.events]

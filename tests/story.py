@@ -12,6 +12,7 @@ from evenflow.core.events import (
     StepRecord,
 )
 from evenflow.core.plan import Door, LeftOut, WaitReason
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId
 
 
@@ -29,12 +30,18 @@ def arrived(name: str, time: float, *, accepted: float | None = None, prompt: in
     )
 
 
-def scheduled(name: str, step: int, time: float, *, cached: int = 0, resumed: bool = False) -> Scheduled:
-    return Scheduled(time, step, RequestId(name), cached, resumed)
+def scheduled(
+    name: str, step: int, time: float, *, cached: int = 0, resumed: bool = False, swapped_in: int = 0
+) -> Scheduled:
+    return Scheduled(time, step, RequestId(name), cached, resumed, swapped_in)
 
 
 def preempted(name: str, step: int, time: float, *, lost: int = 8) -> Preempted:
-    return Preempted(time, step, RequestId(name), lost, RequestId("other"))
+    return Preempted(time, step, RequestId(name), lost, RequestId("other"), PreemptionMode.RECOMPUTE, 0)
+
+
+def swapped(name: str, step: int, time: float, *, kept: int = 8) -> Preempted:
+    return Preempted(time, step, RequestId(name), 0, RequestId("other"), PreemptionMode.SWAP, kept)
 
 
 def first_token(name: str, step: int, time: float) -> FirstToken:
@@ -59,6 +66,9 @@ def step(
     running: int = 1,
     waiting: int = 0,
     prefill: int = 0,
+    swapped_out: int = 0,
+    swapped_in: int = 0,
+    host_blocks: int = 0,
 ) -> StepRecord:
     """`emitted`, `fed` (those who emitted, if not given) and `left_out` are requests of one letter each."""
     names = emitted if fed is None else fed
@@ -75,11 +85,16 @@ def step(
         waiting=waiting,
         kv_blocks_used=2,
         kv_blocks_total=8,
+        host_blocks_used=host_blocks,
+        host_blocks_total=4,
         token_budget=16,
         preemptions=0,
         cached_tokens=0,
+        swapped_out_blocks=swapped_out,
+        swapped_in_blocks=swapped_in,
         schedule_seconds=0.0001,
         device_seconds=end - start,
+        swap_seconds=(swapped_out + swapped_in) / 8,
         scheduled=tuple((RequestId(name), 1) for name in names),
         emitted=tuple(RequestId(name) for name in emitted),
         left_out=tuple(LeftOut(RequestId(name), WaitReason.BUDGET) for name in left_out),

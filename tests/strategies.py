@@ -47,6 +47,7 @@ class Shape:
     budget: int
     seqs: int
     watermark: int
+    host_blocks: int
     prefix_caching: bool
     policy: PolicySpec
 
@@ -61,6 +62,7 @@ class Shape:
             budget=self.budget,
             seqs=self.seqs,
             watermark=self.watermark,
+            host_blocks=self.host_blocks,
             prefix_caching=self.prefix_caching,
             policy=self.policy,
         )
@@ -80,7 +82,15 @@ class Scenario:
 
 
 def _plain(choices: Choices) -> PolicySpec:
-    return PolicySpec(order=choose(choices, ["fcfs", "priority"]), fairness=choose(choices, ["none", "none", "vtc"]))
+    return PolicySpec(
+        order=choose(choices, ["fcfs", "priority"]),
+        fairness=choose(choices, ["none", "none", "vtc"]),
+        preemption=_preemption(choices),
+    )
+
+
+def _preemption(choices: Choices) -> str:
+    return choose(choices, ["recompute", "swap", "swap", "auto"])
 
 
 def _classes(choices: Choices) -> tuple[ClassSpec, ...]:
@@ -121,6 +131,7 @@ def any_policy(choices: Choices) -> PolicySpec:
         min_long_prompt_tokens=choices.integer(1, 3),
         reserve=choose(choices, ["prompt", "prompt", "expected", "max"]),
         max_backfill=choices.integer(0, 3),
+        preemption=_preemption(choices),
         scope=choose(choices, ["continuous", "continuous", "continuous", "static"]),
         classes=_classes(choices),
     )
@@ -133,6 +144,7 @@ def _shape(choices: Choices, policy: PolicySpec) -> Shape:
         budget=choices.integer(2 if policy.interleave == "shared" else 1, 20),
         seqs=choices.integer(1, 6),
         watermark=choose(choices, [0, 0, 1, 2]),
+        host_blocks=choices.integer(0, 14),
         prefix_caching=choose(choices, [True, True, True, False]),
         policy=policy,
     )

@@ -58,6 +58,7 @@ class World:
     budget: int = 16
     seqs: int = 8
     watermark: int = 0
+    host_blocks: int = 0
     prefix_caching: bool = True
     max_model_len: int = 10_000
     policy: PolicySpec = field(default_factory=PolicySpec)
@@ -82,11 +83,21 @@ class World:
     _changes: list[tuple[float, PolicySpec]] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        kv = KVCacheManager(num_blocks=self.blocks, block_size=self.block_size, prefix_caching=self.prefix_caching)
+        kv = KVCacheManager(
+            num_blocks=self.blocks,
+            block_size=self.block_size,
+            prefix_caching=self.prefix_caching,
+            num_host_blocks=self.host_blocks,
+        )
         config = SchedulerConfig(self.seqs, self.max_model_len, VOCAB_SIZE, self.watermark, self.budget)
         self.scheduler = Scheduler(config, kv, self.policy, self.events.append)
         self.facts = Facts(self.scheduler.policy)
-        shadow = ShadowExecutor(num_blocks=self.blocks, block_size=self.block_size, vocab_size=VOCAB_SIZE)
+        shadow = ShadowExecutor(
+            num_blocks=self.blocks,
+            block_size=self.block_size,
+            vocab_size=VOCAB_SIZE,
+            num_host_blocks=self.host_blocks,
+        )
         self.execute = shadow.execute
 
     # ---- what will happen ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evenflow.core.config import SchedulerConfig
-from evenflow.core.events import Event, Preempted
+from evenflow.core.events import Event, Preempted, Scheduled
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import StepOutcome, StepPlan, TokenLogprobs
 from evenflow.core.policy.spec import PolicySpec
@@ -23,6 +23,7 @@ class Shape:
     vocab_size: int
     prefix_caching: bool = True
     order: str = "fcfs"
+    host_blocks: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +39,10 @@ class Played:
         return sum(isinstance(event, Preempted) for event in self.events)
 
     @property
+    def num_swapped_in_tokens(self) -> int:
+        return sum(event.swapped_in_tokens for event in self.events if isinstance(event, Scheduled))
+
+    @property
     def num_cached_tokens(self) -> int:
         return sum(plan.num_cached_tokens for plan, _ in self.steps)
 
@@ -51,8 +56,13 @@ def play(
 ) -> Played:
     """A step takes one second. `aborts` says after which step a request is aborted, between its plan and its update."""
     played = Played()
-    kv = KVCacheManager(num_blocks=shape.blocks, block_size=shape.block_size, prefix_caching=shape.prefix_caching)
-    policy = PolicySpec(order=shape.order, max_num_batched_tokens=shape.budget)
+    kv = KVCacheManager(
+        num_blocks=shape.blocks,
+        block_size=shape.block_size,
+        prefix_caching=shape.prefix_caching,
+        num_host_blocks=shape.host_blocks,
+    )
+    policy = PolicySpec(order=shape.order, max_num_batched_tokens=shape.budget, preemption="swap")
     config = SchedulerConfig(shape.seqs, max_model_len=10_000, vocab_size=shape.vocab_size)
     scheduler = Scheduler(config, kv, policy, played.events.append)
     arrivals = sorted(requests, key=lambda request: request.arrival_time)

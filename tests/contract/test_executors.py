@@ -13,11 +13,13 @@ import torch
 
 from contract.executor_world import Played, Shape, play
 from contract.tiny_llama import CONFIG, VOCAB_SIZE, tiny_llama
+from evenflow.core.block_pool import BlockId
+from evenflow.core.plan import BlockCopy, StepPlan
 from evenflow.core.ports import Executor
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.clock import VirtualClock
 from evenflow.executors.shadow import ShadowExecutor
-from evenflow.executors.simulated import SimulatedExecutor
+from evenflow.executors.simulated import HostLink, SimulatedExecutor
 from evenflow.executors.torch.attention import PagedAttention
 from evenflow.executors.torch.executor import TorchExecutor
 from evenflow.executors.torch.kv_memory import KVMemory
@@ -50,6 +52,7 @@ def _torch(shape: Shape, kernels: Kernels) -> Executor:
         max_num_batched_tokens=shape.budget,
         max_model_len=shape.blocks * shape.block_size,
         seeds=random.Random(0),
+        num_host_blocks=shape.host_blocks,
     )
 
 
@@ -64,6 +67,7 @@ def _program(shape: Shape, model: LlamaModel, table: KernelTable) -> Executor:
         max_num_batched_tokens=shape.budget,
         max_model_len=shape.blocks * shape.block_size,
         seeds=random.Random(0),
+        num_host_blocks=shape.host_blocks,
     )
 
 
@@ -81,11 +85,17 @@ def _programs(kernels: Kernels) -> "dict[str, Kind]":
 
 
 def _shadow(shape: Shape) -> Executor:
-    return ShadowExecutor(num_blocks=shape.blocks, block_size=shape.block_size, vocab_size=shape.vocab_size)
+    return ShadowExecutor(
+        num_blocks=shape.blocks,
+        block_size=shape.block_size,
+        vocab_size=shape.vocab_size,
+        num_host_blocks=shape.host_blocks,
+    )
 
 
 def _simulated(shape: Shape) -> Executor:
-    return SimulatedExecutor(lambda plan: 0.001 * plan.num_tokens, VirtualClock().advance)
+    link = HostLink(bytes_per_block=4096, bytes_per_second=1e9)
+    return SimulatedExecutor(lambda plan: 0.001 * plan.num_tokens, VirtualClock().advance, link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,7 @@ def workload(rng: random.Random, kind: Kind) -> tuple[list[Request], Shape]:
         vocab_size=VOCAB_SIZE,
         prefix_caching=rng.random() < 0.8,
         order=rng.choice(ORDERS),
+        host_blocks=rng.choice([0, 4, 20]),
     )
     common = [rng.randrange(VOCAB_SIZE) for _ in range(2 * size)]
     requests = []
@@ -173,6 +184,23 @@ def test_a_request_says_in_company_what_it_says_alone(kind: Kind) -> None:
     assert sum(played.num_preemptions for played in seen) >= 8
     assert sum(played.num_cached_tokens for played in seen) >= 8
     assert sum(played.num_partial_chunks for played in seen) >= 8
+    assert sum(played.num_swapped_in_tokens for played in seen) >= 8
+
+
+def test_simulated_copies_take_bytes_over_bandwidth_and_a_latency_for_each_step() -> None:
+    clock = VirtualClock()
+    link = HostLink(bytes_per_block=1000, bytes_per_second=4000.0, latency_seconds=0.5)
+    executor = SimulatedExecutor(lambda plan: 2.0, clock.advance, link)
+    copies = tuple(BlockCopy(BlockId(i), BlockId(i)) for i in range(3))
+    for plan, swap_seconds in (
+        (StepPlan(1, (), 10, swap_out=copies), 1.25),
+        (StepPlan(2, (), 10, swap_out=copies[:2], swap_in=copies), 1.75),
+        (StepPlan(3, (), 10), 0.0),
+    ):
+        before = clock.now()
+        outcome = executor.execute(plan)
+        assert (outcome.device_seconds, outcome.swap_seconds) == (2.0 + swap_seconds, swap_seconds)
+        assert clock.now() - before == outcome.device_seconds
 
 
 @every_kind_that_reads_its_memory

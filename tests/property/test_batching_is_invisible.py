@@ -15,10 +15,13 @@ def test_batching_is_invisible(scenario: Scenario) -> None:
     world = scenario.play()
     assert_each_said_what_it_says_alone(world)
     preemptions = len(world.of(Preempted))
+    swaps = sum(scheduled.swapped_in_tokens > 0 for scheduled in world.of(Scheduled))
     hits = sum(scheduled.cached_tokens > 0 for scheduled in world.of(Scheduled))
     target(float(preemptions), label="preemptions")
+    target(float(swaps), label="swaps")
     target(float(hits), label="prefix hits")
     event("preempts" if preemptions else "never preempts")
+    event("swaps" if swaps else "never swaps")
     event("hits the prefix cache" if hits else "never hits the prefix cache")
 
 

@@ -120,6 +120,7 @@ def assert_span_is(span: RequestSpan, life: Life) -> None:
     assert span.itl_seconds == [later - earlier for earlier, later in pairwise(life.token_times)]
     assert span.num_output_tokens == len(life.token_times)
     assert span.num_preemptions == len(life.preemptions)
+    assert span.num_swapped_in_tokens == sum(event.swapped_in_tokens for event in life.seats)
     if life.first_token is None:
         assert span.ttft_parts is None
         assert span.ttft_seconds is None
@@ -164,6 +165,7 @@ def test_the_random_workloads_reach_everything_that_a_span_tells() -> None:
             first_token_time = life.first_token.time if life.first_token is not None else float("inf")
             seen["preempted before the first token"] += any(p.time < first_token_time for p in life.preemptions)
             seen["preempted later"] += any(p.time >= first_token_time for p in life.preemptions)
+            seen["swapped"] += any(event.swapped_in_tokens for event in life.seats)
             seen["left out while running"] += bool(life.stalled)
             seen["aborted"] += life.finished.reason is FinishReason.ABORT
             seen["aborted in the queue"] += not life.seats
@@ -176,7 +178,7 @@ def test_the_random_workloads_reach_everything_that_a_span_tells() -> None:
             for wait in life.waits:
                 seen.update(life.reasons(*wait).keys())
     subjects = ["preempted before the first token", "preempted later", "left out while running", "aborted"]
-    subjects += ["aborted in the queue", "interrupted tokens", ITERATION, "budget", "max_num_seqs", "kv", "preemption"]
+    subjects += ["swapped", "aborted in the queue", "interrupted tokens", ITERATION, "budget", "max_num_seqs", "kv", "preemption"]
     assert [subject for subject in subjects if not seen[subject]] == []
 
 
@@ -211,7 +213,8 @@ def test_gauges_follow_the_step_records_and_fall_to_zero(scenario: Scenario) -> 
         fold.feed(event)
         if isinstance(event, StepRecord):
             assert (fold.num_running, fold.num_waiting) == (event.running, event.waiting)
+            assert (fold.num_swapped > 0) == (event.host_blocks_used > 0)
     lines = metrics.render()[0].decode().splitlines()
-    gauges = [line for line in lines if line.startswith(("vllm:num_requests", "vllm:kv_cache_usage"))]
-    assert len(gauges) == 3
+    gauges = [line for line in lines if line.startswith(("vllm:num_requests", "vllm:kv_cache_usage", "vllm:cpu_cache"))]
+    assert len(gauges) == 5
     assert all(line.endswith(" 0.0") for line in gauges)

@@ -79,6 +79,23 @@ def test_a_resumed_request_finds_its_own_prefix_again() -> None:
     )
 
 
+def test_a_swapped_request_goes_on_where_it_was() -> None:
+    policy = PolicySpec(preemption="swap")
+    world = World(blocks=7, block_size=2, host_blocks=3, prefix_caching=False, policy=policy)
+    world.arrive("a", prompt=7, max_tokens=5).arrive("b", prompt=5, max_tokens=6)
+    shows(
+        world,
+        """
+        time    0      1     2             3     4     5     6     7     8
+        a 7+5   7*     *     *             *     *                             length
+        b 5+6   5*     *     x             .     .     6^1*  *     *     *     length
+        tokens  12/16  2/16  1/16          1/16  1/16  1/16  1/16  1/16  1/16
+        blocks  7/7    7/7   5/7           5/7   6/7   4/7   4/7   5/7   5/7
+        door                 b:preemption  b:kv  b:kv
+        """,
+    )
+
+
 def test_a_repeated_prompt_is_reused_up_to_its_last_token() -> None:
     world = World(block_size=4, budget=16)
     world.arrive("first", prompt=tokens("same", 9), max_tokens=2)

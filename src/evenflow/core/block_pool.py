@@ -21,7 +21,7 @@ class BlockPool:
     __slots__ = ("_block_of", "_free", "_hash_of", "_references", "num_blocks")
 
     def __init__(self, num_blocks: int) -> None:
-        assert num_blocks > 0
+        assert num_blocks >= 0
         self.num_blocks = num_blocks
         self._references = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks

@@ -6,6 +6,7 @@ All times are seconds on one monotonic clock per log. Frozen and plain, so that 
 from dataclasses import dataclass
 
 from evenflow.core.plan import Door, LeftOut
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId
 
 SCHEMA_VERSION = 1
@@ -37,24 +38,32 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """A request began to run, or began again after a preemption. `cached_tokens` came from the prefix cache."""
+    """A request began to run, or began again after a preemption. `cached_tokens` came from the prefix cache, and the
+    `swapped_in_tokens` after them from host memory."""
 
     time: float
     step: int
     request_id: RequestId
     cached_tokens: int
     resumed: bool
+    swapped_in_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """A running request lost its seat and blocks; `lost_tokens` were computed. `for_request` is who got the room."""
+    """A running request lost its seat and blocks. `for_request` is who got the room.
+
+    Of its computed tokens, `lost_tokens` are to be computed again (all of them, where `mode` is recompute), and
+    `swapped_out_tokens` are in host memory (all of them, where it is swap).
+    """
 
     time: float
     step: int
     request_id: RequestId
     lost_tokens: int
     for_request: RequestId
+    mode: PreemptionMode
+    swapped_out_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,7 @@ class StepRecord:
     """One iteration. `scheduled` is (request, tokens) in plan order; `emitted` are the requests that got a token.
 
     `attended_context_tokens` sums, over fed tokens, the positions each attends to: what attention's cost depends on.
+    `swap_seconds` of `device_seconds` went into copying blocks out to host memory and in from there.
     """
 
     step: int
@@ -96,11 +106,16 @@ class StepRecord:
     waiting: int
     kv_blocks_used: int
     kv_blocks_total: int
+    host_blocks_used: int
+    host_blocks_total: int
     token_budget: int
     preemptions: int
     cached_tokens: int
+    swapped_out_blocks: int
+    swapped_in_blocks: int
     schedule_seconds: float
     device_seconds: float
+    swap_seconds: float
     scheduled: tuple[tuple[RequestId, int], ...]
     emitted: tuple[RequestId, ...]
     left_out: tuple[LeftOut, ...]

@@ -14,12 +14,14 @@ from evenflow.core.kv_cache import KVCacheManager, PrefixHit
 from evenflow.core.line import WaitingLine
 from evenflow.core.newcomers import Newcomers
 from evenflow.core.plan import Entry
-from evenflow.core.policy.preemption import Exit
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.ports import EventSink
 from evenflow.core.request import RequestId, RequestState, RequestStatus
 
 by_key = attrgetter("key")
+
+_IN_LINE = {RequestStatus.WAITING, RequestStatus.PREEMPTED, RequestStatus.SWAPPED}
 
 
 class House:
@@ -50,6 +52,12 @@ class House:
         if state.status is RequestStatus.WAITING:
             self.newcomers.leave(state)
 
+    def drop(self, state: RequestState) -> None:
+        """It waits no longer, and will not run: what it has in host memory is given up."""
+        self.stop_waiting(state)
+        self.kv.discard(state.request.id)
+        state.num_computed_tokens = 0
+
     # ---- running ---------------------------------------------------------------------------------------------------
 
     def enter(
@@ -60,20 +68,21 @@ class House:
         assert opened
         self.stop_waiting(state)
         resumed = state.num_preemptions > 0
-        self.emit(Scheduled(now, self.step, state.request.id, hit.num_tokens, resumed))
+        num_cached, num_swapped_in = hit.num_cached_tokens, hit.num_swapped_in_tokens
+        self.emit(Scheduled(now, self.step, state.request.id, num_cached, resumed, num_swapped_in))
         state.move_to(RequestStatus.RUNNING)
         state.num_computed_tokens = hit.num_tokens
         state.num_passed_by = 0
         if not resumed:
-            state.num_cached_tokens = hit.num_tokens
+            state.num_cached_tokens = num_cached
             self.policy.fairness.admitted(state, state.num_remaining_tokens)
         insort(self.running, state, key=by_key)
         mine = self.policy.classes.of(state.place.service_class)
         mine.seats += 1
         mine.blocks += self.num_blocks(state)
-        draft.entered.append(Entry(state.request, tuple(state.token_ids), hit.num_tokens))
+        draft.entered.append(Entry(state.request, tuple(state.token_ids), num_cached, num_swapped_in))
         draft.newcomers.add(state.request.id)
-        draft.num_cached_tokens += hit.num_tokens
+        draft.num_cached_tokens += num_cached
         insort(draft.prefills, state, key=by_key)
 
     def grow(self, state: RequestState, *, num_blocks: int) -> None:
@@ -84,25 +93,42 @@ class House:
 
     def leave(self, state: RequestState) -> None:
         """Give up seat and blocks."""
+        self._give_up_seat(state)
+        self.kv.close(state.request.id)
+
+    def _give_up_seat(self, state: RequestState) -> None:
+        """To be followed by giving up its blocks, which are no longer counted."""
         mine = self.policy.classes.of(state.place.service_class)
         mine.seats -= 1
         mine.blocks -= self.num_blocks(state)
         self.running.remove(state)
-        self.kv.close(state.request.id)
         self.left.append(state.request.id)
 
     def preempt(self, victim: RequestState, winner: RequestState, draft: Draft, now: float) -> None:
         """The victim leaves memory so that the winner may have its room, and waits again in its old place in line."""
-        lost_tokens = victim.num_computed_tokens
-        match self.policy.preemption.exit_of(victim):
-            case Exit.RECOMPUTE:
-                self.leave(victim)
-                victim.move_to(RequestStatus.PREEMPTED)
-                victim.num_computed_tokens = 0
-        self.emit(Preempted(now, self.step, victim.request.id, lost_tokens, winner.request.id))
+        num_computed = victim.num_computed_tokens
+        self._give_up_seat(victim)
+        if self._swap_out(victim):
+            victim.move_to(RequestStatus.SWAPPED)
+            mode, num_lost, num_swapped_out = PreemptionMode.SWAP, 0, num_computed
+        else:
+            self.kv.close(victim.request.id)
+            victim.move_to(RequestStatus.PREEMPTED)
+            victim.num_computed_tokens = 0
+            mode, num_lost, num_swapped_out = PreemptionMode.RECOMPUTE, num_computed, 0
+        self.emit(
+            Preempted(now, self.step, victim.request.id, num_lost, winner.request.id, mode, num_swapped_out)
+        )
         victim.num_preemptions += 1
         self.line.push(victim)
         draft.preempted.append(victim.request.id)
+
+    def _swap_out(self, victim: RequestState) -> bool:
+        """If the policy wishes it, and there is something to keep and room for it."""
+        if self.kv.num_host_blocks == 0:
+            return False
+        wish = self.policy.preemption.mode_of(self.kv.loss(victim))
+        return wish is PreemptionMode.SWAP and self.kv.swap_out(victim)
 
     def num_blocks(self, state: RequestState) -> int:
         return len(self.kv.table(state.request.id).block_ids)
@@ -136,6 +162,7 @@ class House:
         assert self.running == sorted(self.running, key=by_key)
         assert all(state.status is RequestStatus.RUNNING for state in self.running)
         waiting = list(self.line)
+        assert all(state.status in _IN_LINE for state in waiting)
         assert len(waiting) == self.line.num_waiting
         new = {state.request.id for state in waiting if state.status is RequestStatus.WAITING}
         assert {state.request.id for state in self.newcomers} == new
@@ -149,7 +176,7 @@ class House:
             assert state.num_computed_tokens < state.num_tokens
             assert state.place == self.policy.place_of(state.request)
             assert state.key == self.policy.key_of(state.request, state.key[-1])
-        self.kv.check(self.running)
+        self.kv.check(self.running, [state for state in waiting if state.status is RequestStatus.SWAPPED])
 
 
 def by_acceptance(state: RequestState) -> float:

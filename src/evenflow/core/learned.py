@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from evenflow.core.copy_time import CopyTime
 from evenflow.core.output_lengths import OutputLengths
 from evenflow.core.rates import DrainRate
 from evenflow.core.step_time import StepTimeModel
@@ -11,4 +12,5 @@ from evenflow.core.step_time import StepTimeModel
 class Learned:
     step_time: StepTimeModel = field(default_factory=StepTimeModel)
     output_lengths: OutputLengths = field(default_factory=OutputLengths)
+    copy_time: CopyTime = field(default_factory=CopyTime)
     drain_rate: DrainRate = field(default_factory=DrainRate)

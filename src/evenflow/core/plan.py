@@ -2,6 +2,15 @@
 
 A `StepPlan` is complete: an executor needs nothing else. It learns of a request when it enters (`Entry`), and may
 forget it when its id is in `left`. Chunks are laid out back to back in the order of `chunks`.
+
+A step touches KV memory in this order, which is what makes its block ids safe to use twice:
+
+    1. swap_out   device -> host   a victim's block is read before anybody who took it over writes
+    2. swap_in    host -> device   into blocks that their last holder is done with, 1 included
+    3. chunks     attention reads what 2 brought, and writes the new keys and values
+
+Within 1 and within 2 no block is written twice, and 2 reads no host block that 1 writes, so the copies of a list may
+run in any order or all at once.
 """
 
 from collections.abc import Mapping
@@ -30,20 +39,23 @@ class Chunk(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A request that starts (or, after a preemption, starts again) to run in this step, with every token it has so far;
-    the first `num_cached_tokens` of them are already in its blocks."""
+    """A request that starts (or, after a preemption, starts again) to run in this step, with every token it has so far.
+
+    The first `num_cached_tokens` of them are already in its blocks, the `num_swapped_in_tokens` after those come with
+    the step's `swap_in`.
+    """
 
     request: Request
     token_ids: tuple[int, ...]
     num_cached_tokens: int
+    num_swapped_in_tokens: int = 0
 
 
 class BlockCopy(NamedTuple):
-    """Copy one KV block between the device pool and the host pool before the chunks run."""
+    """One KV block, all layers, from one pool into the other."""
 
     source: BlockId
     target: BlockId
-    to_host: bool
 
 
 class WaitReason(Enum):
@@ -119,7 +131,8 @@ class StepPlan:
     entered: tuple[Entry, ...] = ()
     left: tuple[RequestId, ...] = ()
     preempted: tuple[RequestId, ...] = ()
-    swaps: tuple[BlockCopy, ...] = ()
+    swap_out: tuple[BlockCopy, ...] = ()
+    swap_in: tuple[BlockCopy, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     doors: tuple[Door, ...] = ()
 
@@ -143,12 +156,14 @@ class StepOutcome:
 
     `prompt_logprobs[id]` has one entry per prompt token whose *next*-token distribution this chunk computed and that is
     itself a prompt token: for a chunk over positions a .. b-1, the entries of positions a+1 .. b (cut at the prompt).
+    `swap_seconds` is the part of `device_seconds` that went into the step's block copies.
     """
 
     sampled: Mapping[RequestId, int]
     logprobs: Mapping[RequestId, TokenLogprobs] = field(default_factory=dict)
     prompt_logprobs: Mapping[RequestId, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
     device_seconds: float = 0.0
+    swap_seconds: float = 0.0
 
 
 class RequestOutput(NamedTuple):

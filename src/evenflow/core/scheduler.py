@@ -141,7 +141,7 @@ class Scheduler:
         if state.status is _RUNNING:
             self._house.leave(state)
         else:
-            self._house.stop_waiting(state)
+            self._house.drop(state)
         self._end(state, reason, now)
         return True
 
@@ -214,6 +214,7 @@ class Scheduler:
             budget = policy.budget.tokens(draft.decodes, draft.first_prefill_position)
         self._hand_out(draft, budget, now)
         left, house.left = tuple(house.left), []
+        swap_out, swap_in = self._kv.take_copies()
         return StepPlan(
             step=house.step,
             chunks=tuple(draft.chunks),
@@ -225,6 +226,8 @@ class Scheduler:
             entered=tuple(draft.entered),
             left=left,
             preempted=tuple(draft.preempted),
+            swap_out=swap_out,
+            swap_in=swap_in,
             left_out=tuple(draft.left_out),
             doors=tuple(draft.doors),
         )
@@ -254,7 +257,8 @@ class Scheduler:
         """Apply a step. Requests that ended between `schedule` and now are passed over."""
         kv, states, block_size = self._kv, self._states, self._kv.block_size
         if self._planned is not None and self._planned[0] == plan.step:
-            self._learned.step_time.observe(self._planned[1], now - self._planned[2])
+            self._learned.step_time.observe(self._planned[1], now - self._planned[2] - outcome.swap_seconds)
+        self._learned.copy_time.observe(len(plan.swap_out) + len(plan.swap_in), outcome.swap_seconds)
         self._house.policy.fairness.served(self._sampling(plan))
         outputs: list[RequestOutput] = []
         for chunk in plan.chunks:

@@ -66,6 +66,12 @@ class StepTimeModel:
         self._learn()
         return self._predict(_row(work))
 
+    def prefill_seconds(self, tokens: int, context: int) -> float:
+        """What so much prefill adds to the steps that it is fed in; 0 before anything is known."""
+        self._learn()
+        _, *row = _row(StepWork(0, 0, tokens, context))
+        return sum([c * x for c, x in zip(self._coefficients[1:], row, strict=False)])
+
     def prefill_tokens_within(self, seconds: float, decode_tokens: int, decode_context: int, prefill_start: int) -> int:
         """How many tokens of a prompt, from position `prefill_start` on, fit into such a step beside these decodes."""
         self._learn()

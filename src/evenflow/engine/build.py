@@ -45,7 +45,14 @@ class LoadedModel(Protocol):
 
     def bytes_per_block(self, block_size: int) -> int: ...
     def executor(
-        self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        max_model_len: int,
+        num_host_blocks: int,
     ) -> Executor: ...
 
 
@@ -64,7 +71,10 @@ def build_core(config: EngineConfig) -> tuple[EngineCore, EngineFacts]:
 def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
     resolved = resolve(config, _SHADOW)
     executor = ShadowExecutor(
-        num_blocks=resolved.num_blocks, block_size=resolved.block_size, vocab_size=resolved.vocab_size
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        vocab_size=resolved.vocab_size,
+        num_host_blocks=resolved.num_host_blocks,
     )
     return resolved, executor, (("executor", "shadow (no model)"),)
 
@@ -84,6 +94,7 @@ def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settin
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_model_len=resolved.max_model_len,
+        num_host_blocks=resolved.num_host_blocks,
     )
     return resolved, executor, model.description
 
@@ -113,7 +124,10 @@ def _load(config: EngineConfig) -> LoadedModel:
 def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = False) -> EngineCore:
     events: list[Event] = []
     kv = KVCacheManager(
-        num_blocks=resolved.num_blocks, block_size=resolved.block_size, prefix_caching=resolved.prefix_caching
+        num_blocks=resolved.num_blocks,
+        block_size=resolved.block_size,
+        prefix_caching=resolved.prefix_caching,
+        num_host_blocks=resolved.num_host_blocks,
     )
     scheduler = Scheduler(
         SchedulerConfig(
@@ -124,10 +138,16 @@ def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = F
             max_num_batched_tokens=resolved.max_num_batched_tokens,
         ),
         kv,
-        PolicySpec(order=resolved.order.value),
+        PolicySpec(order=resolved.order.value, preemption=resolved.preemption.value),
         events.append,
     )
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
+
+
+def _host_kv(resolved: ResolvedEngine) -> str:
+    if resolved.num_host_blocks == 0:
+        return "off"
+    return f"{resolved.num_host_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.host_kv_bytes)}"
 
 
 def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> EngineFacts:
@@ -144,8 +164,10 @@ def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> 
             ("max_num_seqs", str(resolved.max_num_seqs)),
             ("max_num_batched_tokens", str(resolved.max_num_batched_tokens)),
             ("kv_cache", f"{resolved.num_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.kv_bytes)}"),
+            ("host_kv", _host_kv(resolved)),
             ("watermark_blocks", str(resolved.watermark_blocks)),
             ("prefix_caching", "on" if resolved.prefix_caching else "off"),
             ("order", resolved.order.value),
+            ("preemption", resolved.preemption.value),
         ),
     )

@@ -32,6 +32,12 @@ class OrderKind(Enum):
     PRIORITY = "priority"
 
 
+class PreemptionKind(Enum):
+    AUTO = "auto"
+    SWAP = "swap"
+    RECOMPUTE = "recompute"
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of one engine; each is a command-line flag of the same name."""
@@ -53,10 +59,15 @@ class EngineConfig:
     kv_memory: str | None = None
     """Memory for the KV cache, such as 2GiB; if not given, a quarter of what is free once the weights are loaded, and
     no more than max_num_seqs requests of max_model_len tokens can fill."""
+    host_kv_memory: str = "0"
+    """Memory beside the KV cache, such as 4GiB, that keeps the blocks of preempted requests; 0 is none."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prompt beginnings."""
     order: OrderKind = OrderKind.FCFS
     """Who comes first: fcfs (arrival) or priority (the request's own, smaller first)."""
+    preemption: PreemptionKind = PreemptionKind.AUTO
+    """What becomes of a preempted request's KV blocks: recompute forgets them, swap keeps them in host_kv_memory while
+    there is room, auto does what costs less time. Without host_kv_memory all are recompute."""
     watermark: float = 0.01
     """Share of the KV blocks that stay free when a request is admitted."""
     seed: int | None = None
@@ -86,6 +97,10 @@ class EngineConfig:
             raise ConfigError(f"threads must be between 1 and 1024, not {self.threads}")
         if self.kv_memory is not None:
             parse_bytes("kv_memory", self.kv_memory)
+        if self.host_kv_memory != "0":
+            parse_bytes("host_kv_memory", self.host_kv_memory)
+        elif self.preemption is PreemptionKind.SWAP:
+            raise ConfigError("preemption swap needs host memory to swap to; set host_kv_memory, such as 1GiB")
 
 
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
@@ -127,10 +142,13 @@ class ResolvedEngine:
     block_size: int
     num_blocks: int
     kv_bytes: int
+    num_host_blocks: int
+    host_kv_bytes: int
     watermark_blocks: int
     vocab_size: int
     prefix_caching: bool
     order: OrderKind
+    preemption: PreemptionKind
 
 
 def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
@@ -146,6 +164,7 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
             f"than one request of max_model_len {config.max_model_len}; raise kv_memory to at least "
             f"{format_bytes(needed)} or lower max_model_len to {pool_tokens}"
         )
+    num_host_blocks = _resolve_num_host_blocks(config, capabilities, num_blocks)
     return ResolvedEngine(
         max_model_len=min(max_model_len, pool_tokens),
         max_num_seqs=config.max_num_seqs,
@@ -153,10 +172,13 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
         block_size=config.block_size,
         num_blocks=num_blocks,
         kv_bytes=num_blocks * capabilities.bytes_per_block,
+        num_host_blocks=num_host_blocks,
+        host_kv_bytes=num_host_blocks * capabilities.bytes_per_block,
         watermark_blocks=int(config.watermark * num_blocks),
         vocab_size=capabilities.vocab_size,
         prefix_caching=config.prefix_caching,
         order=config.order,
+        preemption=config.preemption,
     )
 
 
@@ -192,3 +214,22 @@ def _resolve_num_blocks(config: EngineConfig, capabilities: Capabilities, *, mos
             f"{format_bytes(per_block)}; use at least that"
         )
     return min(wanted // per_block, most_useful)
+
+
+def _resolve_num_host_blocks(config: EngineConfig, capabilities: Capabilities, num_blocks: int) -> int:
+    if config.host_kv_memory == "0":
+        return 0
+    per_block = capabilities.bytes_per_block
+    wanted = parse_bytes("host_kv_memory", config.host_kv_memory)
+    free = capabilities.free_memory - num_blocks * per_block
+    if wanted > free:
+        raise ConfigError(
+            f"host_kv_memory {config.host_kv_memory} does not fit: {format_bytes(max(0, free))} of memory is free beside "
+            f"the weights and the KV cache; use less than that, or lower kv_memory"
+        )
+    if wanted < per_block:
+        raise ConfigError(
+            f"host_kv_memory {config.host_kv_memory} holds no KV block: one of {config.block_size} tokens takes "
+            f"{format_bytes(per_block)}; use at least that, or 0 to swap nothing"
+        )
+    return wanted // per_block

@@ -5,13 +5,16 @@ reads every slot of the request. A wrong, stale, shared or short block therefore
 a request run alone is the reference for the same request in any batch:
 
     slot(p) = H(slot(p-1), token(p))     slot(-1) = H(cache_salt)     next token = H(slot(0), ..., slot(n-1)) mod vocab
+
+The host pool is slots too. A swapped-in block that holds anything but what was swapped out therefore shows in the next
+token of whoever reads it; that a copy reads a block nobody wrote, or that two write the same, is asserted.
 """
 
 from collections.abc import Sequence
 from hashlib import blake2b
 
 from evenflow.core.block_pool import BlockId
-from evenflow.core.plan import Chunk, StepOutcome, StepPlan
+from evenflow.core.plan import BlockCopy, Chunk, StepOutcome, StepPlan
 from evenflow.core.request import RequestId
 
 Digest = bytes
@@ -25,10 +28,11 @@ def _digest(*parts: bytes) -> Digest:
 class ShadowExecutor:
     """Costs O(context) per sampled token: for tests, demonstrations and documentation."""
 
-    def __init__(self, *, num_blocks: int, block_size: int, vocab_size: int) -> None:
+    def __init__(self, *, num_blocks: int, block_size: int, vocab_size: int, num_host_blocks: int = 0) -> None:
         self._block_size = block_size
         self._vocab_size = vocab_size
         self._slots = [_NEVER_WRITTEN] * (num_blocks * block_size)
+        self._host_slots = [_NEVER_WRITTEN] * (num_host_blocks * block_size)
         self._salts: dict[RequestId, bytes] = {}
 
     def execute(self, plan: StepPlan, /) -> StepOutcome:
@@ -36,9 +40,19 @@ class ShadowExecutor:
             self._salts.pop(request_id, None)
         for entry in plan.entered:
             self._salts[entry.request.id] = entry.request.cache_salt.encode()
+        self._copy(plan.swap_out, self._slots, self._host_slots)
+        self._copy(plan.swap_in, self._host_slots, self._slots)
         for chunk in plan.chunks:
             self._write(chunk)
         return StepOutcome({chunk.request_id: self._sample(chunk) for chunk in plan.chunks if chunk.samples})
+
+    def _copy(self, copies: Sequence[BlockCopy], source: Sequence[Digest], target: list[Digest]) -> None:
+        size = self._block_size
+        assert len({copy.target for copy in copies}) == len(copies), "two copies into one block"
+        for copy in copies:
+            content = source[copy.source * size : (copy.source + 1) * size]
+            assert content[0] != _NEVER_WRITTEN, "a copy of a block that nobody wrote"
+            target[copy.target * size : (copy.target + 1) * size] = content
 
     def _slot(self, block_ids: Sequence[BlockId], position: int) -> int:
         return block_ids[position // self._block_size] * self._block_size + position % self._block_size

@@ -23,6 +23,7 @@ from evenflow.core.events import (
     Scheduled,
     StepRecord,
 )
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.spans import RequestSpan, TtftParts
 from evenflow.observe.tokens import TokenFold
@@ -44,7 +45,15 @@ _NOTHING = SpanUpdate()
 class _Live:
     """A span and what is needed only while it grows. `busy_before` is None while the request has no seat."""
 
-    __slots__ = ("busy_before", "compute_seconds", "left_out_seconds", "lost_tokens", "preempted_time", "span")
+    __slots__ = (
+        "busy_before",
+        "compute_seconds",
+        "left_out_seconds",
+        "lost_tokens",
+        "preempted_time",
+        "span",
+        "swapped",
+    )
 
     def __init__(self, span: RequestSpan) -> None:
         self.span = span
@@ -53,6 +62,7 @@ class _Live:
         self.compute_seconds = 0.0  # on earlier seats
         self.preempted_time: float | None = None
         self.lost_tokens = 0
+        self.swapped = False
 
     def computed(self, busy_seconds: float) -> float:
         """Seconds of steps that fed this request, so far."""
@@ -65,12 +75,14 @@ class SpanFold:
     """Feed it every event of a log in order. Requests whose arrival it has not seen are passed over.
 
     `preempted_seconds` and `num_recomputed_tokens` are sums over all requests; a stay in the queue counts when it ends.
+    `num_swapped` are the waiting requests that have blocks in host memory.
     """
 
     def __init__(self) -> None:
         self.waits = WaitFold()
         self.preempted_seconds = 0.0
         self.num_recomputed_tokens = 0
+        self.num_swapped = 0
         self._live: dict[RequestId, _Live] = {}
         self._tokens = TokenFold()
         self._busy_seconds = 0.0
@@ -144,6 +156,7 @@ class SpanFold:
             span.first_scheduled_time = event.time
             span.num_cached_tokens = event.cached_tokens
             return SpanUpdate(admitted=span)
+        span.num_swapped_in_tokens += event.swapped_in_tokens
         # What the prefix cache still had need not be computed again.
         recomputed = max(0, live.lost_tokens - event.cached_tokens)
         span.num_recomputed_tokens += recomputed
@@ -152,6 +165,8 @@ class SpanFold:
 
     def _end_wait(self, live: _Live, time: float) -> None:
         span = live.span
+        self.num_swapped -= live.swapped
+        live.swapped = False
         by_reason = self.waits.leave(span.request_id, time)
         if live.preempted_time is None:
             span.queue_by_reason = by_reason
@@ -170,6 +185,8 @@ class SpanFold:
         live.busy_before = None
         live.preempted_time = event.time
         live.lost_tokens = event.lost_tokens
+        live.swapped = event.mode is PreemptionMode.SWAP
+        self.num_swapped += live.swapped
         live.span.num_preemptions += 1
         live.span.num_lost_tokens += event.lost_tokens
         self._num_seated -= 1

@@ -48,6 +48,12 @@ class EngineView(NamedTuple):
         step = self.last_step
         return step.kv_blocks_used / step.kv_blocks_total if step is not None and self.spans.num_running else 0.0
 
+    @property
+    def host_kv_usage(self) -> float:
+        """Likewise, blocks that no swapped request holds are free."""
+        step = self.last_step
+        return step.host_blocks_used / step.host_blocks_total if step is not None and self.spans.num_swapped else 0.0
+
 
 class MetricTable(NamedTuple):
     """Rows by the fact that moves them."""

@@ -7,6 +7,7 @@ under `evenflow:`. A row says how one fact changes one series (`read`); facts co
 from collections.abc import Callable
 
 from evenflow.core.events import StepRecord
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason
 from evenflow.observe.metric import (
     LENGTH_BUCKETS,
@@ -62,6 +63,18 @@ METRICS = MetricTable(
             _GAUGE,
             "Share of KV blocks that running requests hold; 1 is full.",
             lambda view: view.kv_usage,
+        ),
+        Metric(
+            "vllm:num_requests_swapped",
+            _GAUGE,
+            "Waiting requests whose KV blocks are in host memory; vllm:num_requests_waiting counts them too.",
+            lambda view: view.spans.num_swapped,
+        ),
+        Metric(
+            "vllm:cpu_cache_usage_perc",
+            _GAUGE,
+            "Share of the host pool's blocks that swapped requests hold; 1 is full.",
+            lambda view: view.host_kv_usage,
         ),
         Metric(
             "evenflow:token_budget",
@@ -135,6 +148,20 @@ METRICS = MetricTable(
             label="reason",
             label_values=("budget",),
         ),
+        Metric(
+            "evenflow:swapped_blocks_total",
+            _COUNTER,
+            "KV blocks copied to host memory and back.",
+            lambda record: {"out": record.swapped_out_blocks, "in": record.swapped_in_blocks},
+            label="direction",
+            label_values=("out", "in"),
+        ),
+        Metric(
+            "evenflow:swap_seconds_total",
+            _COUNTER,
+            "Seconds of steps that went into these copies.",
+            lambda record: record.swap_seconds,
+        ),
     ),
     preempted=(
         Metric("vllm:num_preemptions_total", _COUNTER, "Running requests sent back to the queue.", lambda event: 1),
@@ -143,6 +170,14 @@ METRICS = MetricTable(
             _COUNTER,
             "Computed tokens that preemptions threw away.",
             lambda event: event.lost_tokens,
+        ),
+        Metric(
+            "evenflow:preemptions_total",
+            _COUNTER,
+            "The same preemptions by what became of the KV blocks.",
+            lambda event: {event.mode.value: 1},
+            label="mode",
+            label_values=tuple(mode.value for mode in PreemptionMode),
         ),
     ),
     rejected=(Metric("evenflow:requests_rejected_total", _COUNTER, "Requests the engine refused.", lambda event: 1),),

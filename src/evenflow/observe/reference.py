@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from evenflow.core.events import SCHEMA_VERSION, Event
 from evenflow.core.plan import Door, LeftOut, WaitReason
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason
 from evenflow.observe.metric import Metric
 from evenflow.observe.metrics import LABEL_NAMES
@@ -94,6 +95,7 @@ def events_page() -> str:
         [
             (f"`{FinishReason.__name__}`", _codes(reason.value for reason in FinishReason)),
             (f"`{WaitReason.__name__}`", _codes(reason.value for reason in WaitReason)),
+            (f"`{PreemptionMode.__name__}`", _codes(mode.value for mode in PreemptionMode)),
             *((f"`{cls.__name__}`", f"array of {_codes(cls.__annotations__)}") for cls in (Door, LeftOut)),
         ],
     )

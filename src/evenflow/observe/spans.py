@@ -77,6 +77,7 @@ class RequestSpan:
     num_preemptions: int = 0
     num_lost_tokens: int = 0
     num_recomputed_tokens: int = 0
+    num_swapped_in_tokens: int = 0
     queue_by_reason: dict[str, float] = field(default_factory=dict)
     preempted_by_reason: dict[str, float] = field(default_factory=dict)
     stalled_by_reason: dict[str, float] = field(default_factory=dict)

@@ -4,6 +4,7 @@ import pytest
 
 from evenflow.core.errors import ContextOverflow, DuplicateRequest, InvalidRequest
 from evenflow.core.events import Arrived, Event, Finished, FirstToken, Preempted, Rejected, Scheduled
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from world import VOCAB_SIZE, World, alone, tokens
 
@@ -175,7 +176,7 @@ def test_the_log_of_a_request_from_arrival_to_end() -> None:
     a = RequestId("a")
     expected: list[Event] = [
         Arrived(0.5, a, 1.0, 6, 2, "all", "t", "default", 3),
-        Scheduled(1.0, 1, a, 0, resumed=False),
+        Scheduled(1.0, 1, a, 0, resumed=False, swapped_in_tokens=0),
         FirstToken(3.0, 2, a),
         Finished(4.0, 3, a, FinishReason.LENGTH, 6, 2, 7, 0),
     ]
@@ -185,7 +186,9 @@ def test_the_log_of_a_request_from_arrival_to_end() -> None:
 def test_the_log_of_a_preemption_says_what_was_lost_and_to_whom() -> None:
     world = World(blocks=4, block_size=2, budget=8).arrive("a", prompt=3, max_tokens=5)
     world.arrive("b", prompt=3, max_tokens=5).run()
-    assert world.of(Preempted) == [Preempted(2.0, 3, RequestId("b"), 4, RequestId("a"))]
+    assert world.of(Preempted) == [
+        Preempted(2.0, 3, RequestId("b"), 4, RequestId("a"), PreemptionMode.RECOMPUTE, swapped_out_tokens=0)
+    ]
     assert [(s.request_id, s.cached_tokens, s.resumed) for s in world.of(Scheduled)] == [
         ("a", 0, False),
         ("b", 0, False),

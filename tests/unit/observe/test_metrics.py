@@ -14,12 +14,14 @@ from evenflow.observe.fold import spans_of
 from evenflow.observe.log import EventLogWriter, read_log
 from evenflow.observe.metrics import Metrics
 from recording import busy_runs, flat, recorded
-from story import alone, arrived, finished, preempted, scheduled, step
+from story import alone, arrived, finished, preempted, scheduled, step, swapped
 
 DROP_IN = {
     "vllm:num_requests_running": "gauge",
     "vllm:num_requests_waiting": "gauge",
     "vllm:kv_cache_usage_perc": "gauge",
+    "vllm:num_requests_swapped": "gauge",
+    "vllm:cpu_cache_usage_perc": "gauge",
     "vllm:num_preemptions": "counter",
     "vllm:prompt_tokens": "counter",
     "vllm:generation_tokens": "counter",
@@ -131,6 +133,32 @@ def test_one_request_alone_gives_the_numbers_of_its_life() -> None:
     assert value(metrics, "vllm:request_success_total", finished_reason="length") == 1
     assert value(metrics, "evenflow:step_tokens_sum", kind="prefill") == 4
     assert value(metrics, "evenflow:ttft_part_seconds_total", part="intake") == 1.0
+
+
+def test_a_swap_shows_in_host_memory_and_in_no_recomputed_token() -> None:
+    metrics = Metrics("tiny")
+    metrics.feed([arrived("a", 0.0), scheduled("a", 1, 0.0), step(1, 0.0, 1.0, fed="a")])
+    metrics.feed([swapped("a", 2, 1.0, kept=8), step(2, 1.0, 2.0, running=0, waiting=1, swapped_out=3, host_blocks=3)])
+    assert value(metrics, "vllm:num_requests_swapped") == 1
+    assert value(metrics, "vllm:num_requests_waiting") == 1
+    assert value(metrics, "vllm:cpu_cache_usage_perc") == 0.75
+    metrics.feed([scheduled("a", 3, 2.0, resumed=True, cached=4, swapped_in=4)])
+    assert value(metrics, "vllm:num_requests_swapped") == 0
+    metrics.feed([step(3, 2.0, 3.0, emitted="a", swapped_in=2)])
+    assert value(metrics, "vllm:cpu_cache_usage_perc") == 0.0
+    expected = {"vllm:num_preemptions_total": 1, "evenflow:preempted_tokens_total": 0}
+    expected |= {"evenflow:recomputed_tokens_total": 0, "evenflow:swap_seconds_total": 0.625}
+    assert {name: value(metrics, name) for name in expected} == expected
+    assert value(metrics, "evenflow:preemptions_total", mode="swap") == 1
+    assert value(metrics, "evenflow:preemptions_total", mode="recompute") == 0
+    assert value(metrics, "evenflow:swapped_blocks_total", direction="out") == 3
+    assert value(metrics, "evenflow:swapped_blocks_total", direction="in") == 2
+
+
+def test_who_is_aborted_in_host_memory_is_no_longer_swapped() -> None:
+    events = [arrived("a", 0.0), scheduled("a", 1, 0.0), swapped("a", 2, 1.0)]
+    metrics = rendered([*events, finished("a", 2, 2.0, reason=FinishReason.ABORT, outputs=0)])
+    assert value(metrics, "vllm:num_requests_swapped") == 0
 
 
 def test_an_observation_on_a_bound_belongs_to_the_bucket_below() -> None:

@@ -7,7 +7,7 @@ from evenflow.core.plan import WaitReason
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.fold import SpanFold, spans_of
 from evenflow.observe.spans import RequestSpan, TtftParts
-from story import alone, arrived, finished, first_token, preempted, scheduled, step
+from story import alone, arrived, finished, first_token, preempted, scheduled, step, swapped
 
 
 def span_of(events: list[Event], name: str = "a") -> RequestSpan:
@@ -77,6 +77,25 @@ def test_time_back_in_the_queue_is_preempted_and_not_prefill_nor_decode() -> Non
     assert span.preempted_by_reason == {"preemption": 3.0, "kv": 2.0}
     assert span.preempted_seconds() == 5.0
     assert (span.num_preemptions, span.num_lost_tokens, span.num_recomputed_tokens) == (2, 15, 4)
+
+
+def test_what_comes_back_from_host_memory_is_not_computed_again() -> None:
+    span = span_of(
+        [
+            arrived("a", 0.0),
+            scheduled("a", 1, 0.0),
+            step(1, 0.0, 1.0, fed="a"),
+            swapped("a", 2, 1.0, kept=6),
+            step(2, 1.0, 4.0, door=WaitReason.PREEMPTION, running=0, waiting=1),
+            scheduled("a", 3, 4.0, cached=2, resumed=True, swapped_in=4),
+            first_token("a", 3, 5.0),
+            finished("a", 3, 5.0),
+            step(3, 4.0, 5.0, emitted="a", running=0),
+        ]
+    )
+    assert (span.num_preemptions, span.num_lost_tokens, span.num_recomputed_tokens) == (1, 0, 0)
+    assert span.num_swapped_in_tokens == 4
+    assert span.preempted_seconds() == 3.0
 
 
 def test_one_token_has_no_tpot_and_no_gap() -> None:

@@ -1,6 +1,7 @@
 """The torch executor against the same model without a cache; its log-probabilities; swapped blocks."""
 
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,13 +15,14 @@ from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.executors.torch import executor as executor_module
 from evenflow.executors.torch.attention import PagedAttention
 from evenflow.executors.torch.executor import TorchExecutor
-from evenflow.executors.torch.kv_memory import KVMemory
+from evenflow.executors.torch.host_memory import HostMemory
+from evenflow.executors.torch.kv_memory import KVMemory, bytes_per_block
 
 MODEL = tiny_llama()
 BLOCK_SIZE = 4
 
 
-def executor(*, blocks: int = 40, seqs: int = 4, host: KVMemory | None = None) -> TorchExecutor:
+def executor(*, blocks: int = 40, seqs: int = 4, host_blocks: int = 0) -> TorchExecutor:
     memory = KVMemory(CONFIG, num_blocks=blocks, block_size=BLOCK_SIZE, dtype=torch.float32)
     return TorchExecutor(
         MODEL,
@@ -30,7 +32,7 @@ def executor(*, blocks: int = 40, seqs: int = 4, host: KVMemory | None = None) -
         max_num_batched_tokens=8,
         max_model_len=blocks * BLOCK_SIZE,
         seeds=random.Random(0),
-        host_memory=host,
+        num_host_blocks=host_blocks,
     )
 
 
@@ -49,6 +51,10 @@ def test_greedy_text_is_that_of_the_model_without_a_cache(budget: int) -> None:
     played = play(executor(), requests, shape(budget=budget))
     for each in requests:
         assert played.outputs[each.id] == speak(MODEL, each.prompt_token_ids, 12)
+
+
+def entry(each: Request, said: Sequence[int] = ()) -> Entry:
+    return Entry(each, (*each.prompt_token_ids, *said), 0)
 
 
 def report(logits: torch.Tensor, token_id: int, num_top: int) -> TokenLogprobs:
@@ -97,52 +103,81 @@ def test_prompt_logprobs_cover_the_prompt_but_its_first_token(budget: int, monke
             assert [entry.token_id for entry in entries] == [prompt[position] for position in after]
 
 
+def copies(sources: Iterable[int], targets: Iterable[int]) -> tuple[BlockCopy, ...]:
+    return tuple(BlockCopy(BlockId(a), BlockId(b)) for a, b in zip(sources, targets, strict=True))
+
+
 def test_a_swapped_out_request_goes_on_from_other_blocks() -> None:
-    host = KVMemory(CONFIG, num_blocks=3, block_size=BLOCK_SIZE, dtype=torch.float32)
-    device = executor(blocks=4, host=host)
+    device = executor(blocks=4, host_blocks=3)
     first = request("first", 9, SamplingParams(temperature=0))
     second = request("second", 16, SamplingParams(temperature=0))
-    blocks = [BlockId(i) for i in range(4)]
-
-    def run(each: Request, *, start: int, tokens: list[int], table: list[BlockId], enter: bool = False) -> int:
-        entered = (Entry(each, (*each.prompt_token_ids[:start], *tokens), 0),) if enter else ()
-        chunk = Chunk(each.id, start, tuple(tokens), tuple(table), True)
-        plan = StepPlan(1, (chunk,), 100, entered=entered, swaps=tuple(swaps), left=tuple(left))
-        return device.execute(plan).sampled[each.id]
-
-    swaps: list[BlockCopy] = []
-    left: list[RequestId] = []
-    said = [run(first, start=0, tokens=list(first.prompt_token_ids), table=blocks[:3], enter=True)]
-    swaps = [BlockCopy(blocks[i], BlockId(2 - i), to_host=True) for i in range(3)]
-    run(second, start=0, tokens=list(second.prompt_token_ids), table=blocks, enter=True)
-    swaps = [BlockCopy(BlockId(2 - i), blocks[3 - i], to_host=False) for i in range(3)]
-    left = [second.id]
-    said.append(run(first, start=9, tokens=said, table=blocks[:0:-1]))
+    blocks = tuple(BlockId(i) for i in range(4))
+    chunk = Chunk(first.id, 0, first.prompt_token_ids, blocks[:3], True)
+    said = [device.execute(StepPlan(1, (chunk,), 100, entered=(entry(first),))).sampled[first.id]]
+    chunk = Chunk(second.id, 0, second.prompt_token_ids, blocks, True)
+    out = copies([0, 1, 2], [2, 1, 0])
+    device.execute(StepPlan(2, (chunk,), 100, entered=(entry(second),), left=(first.id,), swap_out=out))
+    chunk = Chunk(first.id, 9, (said[0],), blocks[:0:-1], True)
+    back = copies([2, 1, 0], [3, 2, 1])
+    plan = StepPlan(3, (chunk,), 100, entered=(entry(first, said),), left=(second.id,), swap_in=back)
+    said.append(device.execute(plan).sampled[first.id])
     assert said == speak(MODEL, first.prompt_token_ids, 2)
 
 
-def test_swaps_happen_in_the_order_of_the_plan() -> None:
-    host = KVMemory(CONFIG, num_blocks=1, block_size=BLOCK_SIZE, dtype=torch.float32)
-    device = executor(blocks=8, host=host)
+def test_a_block_is_copied_out_before_it_is_filled_from_the_host() -> None:
+    """Two requests change places in one step."""
+    device = executor(blocks=1, host_blocks=2, seqs=1)
     first, second = (request(name, 3, SamplingParams(temperature=0)) for name in ("first", "second"))
-    zero, one, other = BlockId(0), BlockId(1), BlockId(5)
-    chunks = tuple(Chunk(r.id, 0, r.prompt_token_ids, (b,), True) for r, b in ((first, zero), (second, one)))
-    entries = tuple(Entry(r, r.prompt_token_ids, 0) for r in (first, second))
-    said = dict(device.execute(StepPlan(1, chunks, 100, entered=entries)).sampled)
-    # The only host block takes the first request's block, gives it back, and takes the second's.
-    swaps = tuple(
-        BlockCopy(source, target, to_host)
-        for source, target, to_host in (
-            (zero, zero, True),
-            (zero, other, False),
-            (one, zero, True),
-            (zero, zero, False),
+    table = (BlockId(0),)
+    said: dict[RequestId, list[int]] = {first.id: [], second.id: []}
+
+    def run(number: int, each: Request, other: Request, out: Sequence[int], back: Sequence[int]) -> None:
+        known = said[each.id]
+        start = len(each.prompt_token_ids) if known else 0
+        chunk = Chunk(each.id, start, (*each.prompt_token_ids, *known)[start:], table, True)
+        swaps = copies([0] * len(out), out), copies(back, [0] * len(back))
+        outcome = device.execute(
+            StepPlan(
+                number,
+                (chunk,),
+                100,
+                entered=(entry(each, known),),
+                left=(other.id,) if number > 1 else (),
+                swap_out=swaps[0],
+                swap_in=swaps[1],
+            )
         )
-    )
-    chunks = tuple(Chunk(r.id, 3, (said[r.id],), (b,), True) for r, b in ((first, other), (second, zero)))
-    after = device.execute(StepPlan(2, chunks, 100, swaps=swaps)).sampled
+        assert (outcome.swap_seconds > 0) == bool(out or back)
+        assert outcome.swap_seconds <= outcome.device_seconds
+        known.append(outcome.sampled[each.id])
+
+    run(1, first, second, [], [])
+    run(2, second, first, [0], [])
+    run(3, first, second, [1], [0])
+    run(4, second, first, [0], [1])
     for each in (first, second):
-        assert [said[each.id], after[each.id]] == speak(MODEL, each.prompt_token_ids, 2)
+        assert said[each.id] == speak(MODEL, each.prompt_token_ids, 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_a_block_comes_back_from_the_host_bit_by_bit(dtype: torch.dtype) -> None:
+    """Every byte of every layer, whatever a block is made of, and nothing beside it."""
+    memory = KVMemory(CONFIG, num_blocks=5, block_size=BLOCK_SIZE, dtype=dtype)
+    host = HostMemory(memory.tensors, num_blocks=3)
+    torch.manual_seed(0)
+    for tensor in memory.tensors:
+        tensor.random_()
+    before = [tensor.clone() for tensor in memory.tensors]
+    host.copy_out(copies([4, 1], [2, 0]))
+    for tensor in memory.tensors:
+        tensor[:, [1, 4]] = 0
+    host.copy_in(copies([0, 2], [3, 1]))
+    for tensor, old in zip(memory.tensors, before, strict=True):
+        assert torch.equal(tensor[:, [0, 2, 3, 1]], old[:, [0, 2, 1, 4]])
+        assert not tensor[:, 4].any()
+    assert sum(tensor[:, 0].numel() * tensor.element_size() for tensor in memory.tensors) == bytes_per_block(
+        CONFIG, BLOCK_SIZE, dtype
+    )
 
 
 def test_a_plan_without_chunks_only_lets_go() -> None:

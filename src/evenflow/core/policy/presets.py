@@ -40,19 +40,25 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "vllm": Preset(
         "A step's tokens go to running requests in the order of admission, then to new ones; prompts are chunked.",
-        {"interleave": "in-order"},
+        {"interleave": "in-order", "preemption": "recompute"},
     ),
     "sarathi": Preset(
         "Decodes first, then prompts in progress, then new ones, within 512 tokens: no decode is ever stalled.",
-        {"interleave": "decode-first", "max_num_batched_tokens": 512},
+        {"interleave": "decode-first", "max_num_batched_tokens": 512, "preemption": "recompute"},
     ),
     "sglang": Preset(
         "Prefills first: newcomers get their first token soonest, and running streams wait for them.",
-        {"interleave": "prefill-first", "max_skipped_steps": 1000, "reserve": "expected", "reserve_quantile": 0.5},
+        {
+            "interleave": "prefill-first",
+            "max_skipped_steps": 1000,
+            "reserve": "expected",
+            "reserve_quantile": 0.5,
+            "preemption": "recompute",
+        },
     ),
     "fastgen": Preset(
         "Every step is filled to the same size: decodes first, then pieces of prompts, short ones composed.",
-        {"interleave": "decode-first", "max_backfill": 8},
+        {"interleave": "decode-first", "max_backfill": 8, "preemption": "recompute"},
     ),
     "evenflow-interactive": Preset(
         "Steady streams and early first tokens: steps of 50 ms, short prompts before long, tenants equal.",

@@ -18,7 +18,7 @@ from evenflow.core.policy.fairness import OneFlow, VirtualTokenCounter
 from evenflow.core.policy.interleave import DecodeFirst, InOrder, PrefillFirst, Shared
 from evenflow.core.policy.long_prompts import Limited, Unlimited
 from evenflow.core.policy.order import ByPriority, EarliestDeadline, FirstCome, ShortestPrompt
-from evenflow.core.policy.preemption import Recompute
+from evenflow.core.policy.preemption import Cheaper, Recompute, Swap
 from evenflow.core.policy.reserve import ReserveExpected, ReserveKnown, ReserveMax
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.policy.spec import PolicySpec
@@ -123,6 +123,11 @@ PIECES: Mapping[str, Mapping[str, Piece]] = {
     },
     "preemption": {
         "recompute": Piece("A victim's blocks are freed, and it computes again.", lambda kit: Recompute()),
+        "swap": Piece("A victim's blocks go to host memory and come back, while there is room.", lambda kit: Swap()),
+        "auto": Piece(
+            "Recompute or swap, whichever takes less time by what the engine has seen.",
+            lambda kit: Cheaper(kit.learned.step_time, kit.learned.copy_time),
+        ),
     },
     "scope": {
         "continuous": Piece("Requests come and go at every step.", lambda kit: False),

@@ -90,8 +90,8 @@ class PolicySpec:
     """Share of requests whose output the learned length is to cover (expected)."""
     max_backfill: int = 0
     """Requests that may pass one that does not fit, while it is first in line."""
-    preemption: str = "recompute"
-    """How a victim leaves memory: recompute."""
+    preemption: str = "auto"
+    """How a victim leaves memory: recompute, swap, or auto. Without host memory to swap to, all are recompute."""
     scope: str = "continuous"
     """When requests come in: continuous (at every step), or static (a batch, when the last one has ended)."""
     max_num_seqs: int | None = None

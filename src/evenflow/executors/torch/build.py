@@ -58,6 +58,7 @@ class LoadedTorchModel:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         max_model_len: int,
+        num_host_blocks: int = 0,
         program: type[NativeLlama] = NativeLlama,
     ) -> TorchExecutor:
         """`program` is what runs the decoder where the kernels can: a bench has one that keeps the time."""
@@ -77,6 +78,7 @@ class LoadedTorchModel:
             max_num_batched_tokens=max_num_batched_tokens,
             max_model_len=max_model_len,
             seeds=random.Random(self._seed),
+            num_host_blocks=num_host_blocks,
         )
 
 

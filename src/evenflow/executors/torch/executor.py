@@ -1,6 +1,6 @@
 """Plans on a real model: requests in and out, one forward pass over all chunks, a token for every chunk that samples.
 
-    left, entered --> rows        swaps --> KV memory
+    left, entered --> rows        swap_out, swap_in --> KV memory
     chunks --> arrays --> model (attention reads and writes the KV memory) --> logits --> tokens
 
 The executor holds nothing that the plan did not say: a row per running request, and the KV memory that block ids name.
@@ -9,15 +9,14 @@ The executor holds nothing that the plan did not say: a row per running request,
 import random
 import time
 from collections.abc import Callable, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from evenflow.core.plan import BlockCopy, Chunk, StepOutcome, StepPlan, TokenLogprobs
+from evenflow.core.plan import Chunk, StepOutcome, StepPlan, TokenLogprobs
 from evenflow.core.request import RequestId
+from evenflow.executors.torch.host_memory import HostMemory
 from evenflow.executors.torch.inputs import InputBuilder, StepInputs
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import BatchLayout
@@ -54,7 +53,7 @@ class Model(Protocol):
 
 class TorchExecutor:
     """Implements `core.ports.Executor`. `seeds` gives requests without a seed theirs; `clock` measures a step;
-    `host_memory` is where swapped blocks go."""
+    `num_host_blocks` is the size of the host pool, for the blocks of swapped requests."""
 
     def __init__(
         self,
@@ -66,14 +65,13 @@ class TorchExecutor:
         max_num_batched_tokens: int,
         max_model_len: int,
         seeds: random.Random,
-        host_memory: KVMemory | None = None,
+        num_host_blocks: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         block_size = kv_memory.block_size
         self._model = model
         self._attention = attention
-        self._kv_memory = kv_memory
-        self._host_memory = host_memory
+        self._host_memory = HostMemory(kv_memory.tensors, num_blocks=num_host_blocks)
         self._clock = clock
         self._rows = RequestRows(max_num_seqs=max_num_seqs, max_blocks_per_seq=-(-max_model_len // block_size))
         self._inputs = InputBuilder(
@@ -87,16 +85,15 @@ class TorchExecutor:
     def execute(self, plan: StepPlan, /) -> StepOutcome:
         began = self._clock()
         self._seat(plan)
-        if plan.swaps:
-            self._swap(plan.swaps)
+        swap_seconds = self._swap(plan) if plan.swap_out or plan.swap_in else 0.0
         if not plan.chunks:
-            return StepOutcome({})
+            return StepOutcome({}, device_seconds=swap_seconds, swap_seconds=swap_seconds)
         inputs = self._inputs.build(plan, self._rows)
         self._attention.begin(inputs.layout)
         hidden = self._model.hidden(inputs.token_ids, inputs.positions, self._attention)
         prompt_logprobs = self._prompt_logprobs(plan.chunks, hidden) if self._prompts else {}
         sampled, logprobs = self._sample(inputs, hidden)
-        return StepOutcome(sampled, logprobs, prompt_logprobs, device_seconds=self._clock() - began)
+        return StepOutcome(sampled, logprobs, prompt_logprobs, self._clock() - began, swap_seconds)
 
     def _seat(self, plan: StepPlan) -> None:
         for request_id in plan.left:
@@ -113,14 +110,12 @@ class TorchExecutor:
             if sampling.prompt_logprobs is not None:
                 self._prompts[request.id] = request.prompt_token_ids, sampling.prompt_logprobs
 
-    def _swap(self, swaps: Sequence[BlockCopy]) -> None:
-        """In the order of the plan: a block may be copied out and then filled from the host."""
-        host, device = self._host_memory, self._kv_memory
-        assert host is not None, "the plan swaps, and this executor has no host pool"
-        for to_host, copies in groupby(swaps, key=attrgetter("to_host")):
-            sources, targets, _ = zip(*copies, strict=True)
-            source, target = (device, host) if to_host else (host, device)
-            source.copy_blocks(sources, target, targets)
+    def _swap(self, plan: StepPlan) -> float:
+        """Seconds taken. Out before in: a victim's block may be filled from the host in the same step."""
+        began = self._clock()
+        self._host_memory.copy_out(plan.swap_out)
+        self._host_memory.copy_in(plan.swap_in)
+        return self._clock() - began
 
     def _sample(
         self, inputs: StepInputs, hidden: Tensor

@@ -73,10 +73,10 @@ class KVMemory:
     def num_bytes(self) -> int:
         return self.pool.numel()
 
-    def copy_blocks(self, source_ids: Sequence[int], target: "KVMemory", target_ids: Sequence[int]) -> None:
-        """Copy whole blocks, all layers, into `target` (which may be this pool: the sources are read first)."""
-        assert target.pool.shape[2:] == self.pool.shape[2:] and target.dtype == self.dtype
-        target.pool[:, list(target_ids)] = self.pool[:, list(source_ids)]
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Everything that makes up a block: slice `[:, block_id]` of each."""
+        return (self.pool,)
 
 
 def _lazy_zeros(num_bytes: int) -> torch.Tensor:
