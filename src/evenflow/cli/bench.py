@@ -15,7 +15,10 @@ from evenflow.bench import front as front_bench
 from evenflow.bench import offline as offline_bench
 from evenflow.bench import quality as quality_bench
 from evenflow.bench import scheduler as scheduler_bench
+from evenflow.bench.policies.experiment import Experiment, Finding
+from evenflow.bench.policies.table import EXPERIMENTS
 from evenflow.cli.progress import model_on_disk
+from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.policy.table import policy_from_table
 from evenflow.engine.config import EngineConfig
@@ -244,6 +247,54 @@ def profile(
 
 def _policy(name: str) -> PolicySpec:
     return scheduler_bench.EVERYTHING if name == "everything" else policy_from_table({"preset": name})
+
+
+@app.command
+def policies(
+    *,
+    only: list[str] | None = None,
+    engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(),
+    rounds: PositiveInt = 3,
+    json: bool = False,
+) -> None:
+    """Measure what scheduling policies promise, on a real model; every figure is a ratio within one run.
+
+    Parameters
+    ----------
+    only
+        Experiments to run (repeat the flag for several); all if not given.
+    engine
+        The engine to measure; an experiment sets seats, memory and policy itself.
+    rounds
+        Rounds in which every engine of an experiment plays the same load in turn.
+    json
+        Print JSON instead of tables.
+    """
+    unknown = [name for name in only or () if name not in EXPERIMENTS]
+    if unknown:
+        raise ConfigError(f"there is no experiment {unknown[0]!r}; use one of {', '.join(EXPERIMENTS)}")
+    config = replace(engine, model=str(model_on_disk(engine.model)))
+    findings: dict[str, Finding] = {}
+    with Console(stderr=True).status("") as status:
+        for name in only or EXPERIMENTS:
+            findings[name] = EXPERIMENTS[name].measure(config, rounds=rounds, progress=status.update)
+            if not json:
+                _show_finding(EXPERIMENTS[name], findings[name])
+    if json:
+        _print_json(findings)
+
+
+def _show_finding(experiment: Experiment, finding: Finding) -> None:
+    print(f"{experiment.name}: {experiment.question}\n{finding.setting}")
+    table = Table(*(name for name, _ in finding.rows[0]), box=None)
+    for row in finding.rows:
+        table.add_row(*(value for _, value in row))
+    Console().print(table)
+    table = Table("figure", "measured", "asked", "", box=None)
+    for figure in finding.figures:
+        verdict = "" if not figure.asked else "met" if figure.met else "missed"
+        table.add_row(figure.name, f"{figure.value:.3f}", figure.asked, verdict)
+    Console().print(table)
 
 
 def _standard_workload(path: Path, console: Console) -> PeerWorkload:

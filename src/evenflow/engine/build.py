@@ -80,7 +80,13 @@ def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Setti
 
 
 def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
-    model = _load(config)
+    model = load_model(config)
+    resolved, executor = give_memory(config, model)
+    return resolved, executor, model.description
+
+
+def give_memory(config: EngineConfig, model: LoadedModel) -> tuple[ResolvedEngine, Executor]:
+    """A loaded model gets its KV cache. It may get several, for engines that run in turns."""
     capabilities = Capabilities(
         max_position_embeddings=model.max_position_embeddings,
         vocab_size=model.vocab_size,
@@ -96,13 +102,14 @@ def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settin
         max_model_len=resolved.max_model_len,
         num_host_blocks=resolved.num_host_blocks,
     )
-    return resolved, executor, model.description
+    return resolved, executor
 
 
 _BUILDERS = {ExecutorKind.SHADOW: _build_shadow, ExecutorKind.TORCH: _build_torch}
 
 
-def _load(config: EngineConfig) -> LoadedModel:
+def load_model(config: EngineConfig) -> LoadedModel:
+    """Raises `ModelError`. Takes as long as it takes."""
     # Read once, when torch brings the OpenMP runtime in. A thread that waits spins this often before it sleeps: long
     # spinning keeps the very core that the other thread needs, and under any other load (the front, a neighbour) a step
     # then takes ten times as long. docs/benchmarks.md has the figures.
@@ -121,7 +128,12 @@ def _load(config: EngineConfig) -> LoadedModel:
     )
 
 
-def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = False) -> EngineCore:
+def assemble(
+    resolved: ResolvedEngine, executor: Executor, *, policy: PolicySpec | None = None, paranoid: bool = False
+) -> EngineCore:
+    """`policy` is that of the configuration if not given."""
+    if policy is None:
+        policy = PolicySpec(order=resolved.order.value, preemption=resolved.preemption.value)
     events: list[Event] = []
     kv = KVCacheManager(
         num_blocks=resolved.num_blocks,
@@ -138,7 +150,7 @@ def assemble(resolved: ResolvedEngine, executor: Executor, *, paranoid: bool = F
             max_num_batched_tokens=resolved.max_num_batched_tokens,
         ),
         kv,
-        PolicySpec(order=resolved.order.value, preemption=resolved.preemption.value),
+        policy,
         events.append,
     )
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
