@@ -2,7 +2,7 @@
 
     load          requests of random lengths, all at once, greedy, each of its full length
     engines       recompute | swap | auto    seats for `SEATS`, KV blocks for half of what so many come to at their ends
-                  enough KV                  as many seats as swap filled on average, and blocks for all of them
+                  enough KV                  as many seats as swap fills while others wait, and blocks for all of them
 
 "Enough KV" is the same work at the same concurrency without any preemption: what the others lose to it is the cost of
 preempting. A computed token is one that was fed; a recomputed one was fed before and lost. What comes first is not
@@ -30,11 +30,12 @@ OUTPUT_TOKENS = (48, 144)
 OVERSUBSCRIPTION = 2
 MODES = ("recompute", "swap", "auto")
 ENOUGH = "enough KV"
+_WARM_UP_REQUESTS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One engine, one round."""
+    """One engine, one round. `seats_filled` is the mean over the steps that left somebody waiting."""
 
     output_tokens_per_second: float
     computed_tokens: int
@@ -43,7 +44,7 @@ class Run:
     swapped_blocks: int
     swap_seconds: float
     seconds: float
-    mean_running: float
+    seats_filled: float
 
     @property
     def recomputed_share(self) -> float:
@@ -60,16 +61,16 @@ def measure(config: EngineConfig, /, *, rounds: int, progress: Progress) -> Find
     config = replace(config, host_kv_memory=str(2 * round(blocks_wanted) * per_block))
     engines = {mode: engine_on(model, config, PolicySpec(preemption=mode)) for mode in MODES}
     progress("warming up")
-    seats = max(1, round(_summed(play(engines["swap"], _load(0, model.vocab_size))).mean_running))
+    seats = max(1, round(_summed(play(engines["swap"], _load(0, model.vocab_size))).seats_filled))
     roomy = replace(config, max_num_seqs=seats, kv_memory=str(3 * round(blocks_wanted) * per_block), host_kv_memory="0")
     engines[ENOUGH] = engine_on(model, roomy, PolicySpec())
+    play_in_turns(engines, _load(1, model.vocab_size)[:_WARM_UP_REQUESTS])
     runs: dict[str, list[Run]] = {name: [] for name in engines}
-    for number in range(rounds + 1):
-        progress(f"round {number} of {rounds}" if number else "warming up")
-        # New prompts in every round, so that none are in the prefix cache; the swap engine has seen those of 0.
+    for number in range(1, rounds + 1):
+        progress(f"round {number} of {rounds}")
+        # New prompts in every round, so that none are in the prefix cache.
         for name, played in play_in_turns(engines, _load(number + 1, model.vocab_size)).items():
-            if number:
-                runs[name].append(_summed(played))
+            runs[name].append(_summed(played))
     settings = f"{dict(model.description)['model']}: {REQUESTS} requests, {SEATS} seats, {blocks} KV blocks of "
     settings += f"{config.block_size} for {blocks_wanted:.0f} wanted; {ENOUGH}: {seats} seats"
     return Finding(settings, tuple(_row(name, runs[name]) for name in runs), _figures(runs))
@@ -113,7 +114,7 @@ def _row(name: str, runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
         ("preemptions", f"{middle([run.preemptions for run in runs]):.0f}"),
         ("blocks copied", f"{middle([run.swapped_blocks for run in runs]):.0f}"),
         ("time copying", f"{middle([run.swap_seconds / run.seconds for run in runs]):.2%}"),
-        ("seats filled", f"{middle([run.mean_running for run in runs]):.1f}"),
+        ("seats filled", f"{middle([run.seats_filled for run in runs]):.1f}"),
     )
 
 
@@ -141,7 +142,7 @@ def _summed(played: Played) -> Run:
     for event in played.events:
         fold.feed(event)
     steps = [event for event in played.events if isinstance(event, StepRecord)]
-    busy = sum(step.end - step.start for step in steps)
+    full = [step for step in steps if step.waiting]
     return Run(
         output_tokens_per_second=sum(len(step.emitted) for step in steps) / played.seconds,
         computed_tokens=sum(step.prefill_tokens + step.decode_tokens for step in steps),
@@ -150,5 +151,5 @@ def _summed(played: Played) -> Run:
         swapped_blocks=sum(step.swapped_out_blocks + step.swapped_in_blocks for step in steps),
         swap_seconds=sum(step.swap_seconds for step in steps),
         seconds=played.seconds,
-        mean_running=sum(step.num_scheduled * (step.end - step.start) for step in steps) / busy,
+        seats_filled=sum(step.running for step in full) / len(full),
     )
