@@ -19,8 +19,9 @@ from evenflow.core.request import Request
 from evenflow.engine.build import load_model
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.core import EngineCore
-from evenflow.workload.excerpt import excerpt
-from evenflow.workload.trace import TraceRequest, scale_lengths, scale_rate
+from evenflow.workload.formats import azure_excerpt
+from evenflow.workload.trace import TraceRequest
+from evenflow.workload.transform import scale_lengths, scale_rate
 
 REQUESTS = 48
 SPEED_UP = 6.0
@@ -48,7 +49,7 @@ def measure(config: EngineConfig, /, *, rounds: int, progress: Progress) -> Find
         **{f"fixed {budget}": replace(base, max_num_batched_tokens=budget) for budget in BUDGETS},
     }
     engines = {name: engine_on(model, config, spec) for name, spec in policies.items()}
-    trace = scale_rate(scale_lengths(excerpt().head(REQUESTS), SHORTEN), SPEED_UP)
+    trace = scale_rate(scale_lengths(azure_excerpt().head(REQUESTS), SHORTEN), SPEED_UP)
     runs: dict[str, list[Run]] = {name: [] for name in engines}
     for number in range(rounds):
         for name, core in engines.items():
@@ -64,7 +65,7 @@ def measure(config: EngineConfig, /, *, rounds: int, progress: Progress) -> Find
 def _load(trace: Sequence[TraceRequest], seed: int, vocab_size: int) -> list[Request]:
     rng = Random(seed)
     return [
-        request(f"{seed}-{i}", min(each.prompt_tokens, 3000), each.output_tokens, rng, vocab_size, at=each.arrival)
+        request(f"{seed}-{i}", min(each.num_prompt_tokens, 3000), each.num_output_tokens, rng, vocab_size, at=each.arrival_seconds)
         for i, each in enumerate(trace)
     ]
 
