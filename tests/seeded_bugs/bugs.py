@@ -16,6 +16,7 @@ def bug(name: str, file: str, old: str, new: str, *more: Patch) -> Bug:
 
 
 POOL, KV, QUEUE, POLICY = "block_pool.py", "kv_cache.py", "queue.py", "policy.py"
+HOST, PREEMPT = "host_pool.py", "preemption.py"
 DRAFT, SCHEDULER = "draft.py", "scheduler.py"
 
 BLOCKS = (
@@ -172,7 +173,7 @@ PREEMPTION = (
     bug(
         "the preempted still claims computed tokens",
         SCHEDULER,
-        "        victim.num_computed_tokens = 0\n",
+        "            victim.num_computed_tokens = 0\n",
         "",
     ),
     bug(
@@ -180,7 +181,7 @@ PREEMPTION = (
         SCHEDULER,
         "        head.num_computed_tokens = hit.num_tokens\n",
         "        head.num_computed_tokens = max(hit.num_tokens, head.num_computed_tokens)\n",
-        (SCHEDULER, "        victim.num_computed_tokens = 0\n", ""),
+        (SCHEDULER, "            victim.num_computed_tokens = 0\n", ""),
     ),
     bug(
         "somebody comes in while memory is being taken back",
@@ -358,9 +359,120 @@ TOKENS = (
     bug(
         "cached tokens are told again after a resume",
         SCHEDULER,
-        "        if head.num_preemptions == 0:\n            head.num_cached_tokens",
+        "        if not resumed:\n            head.num_cached_tokens",
         "        if True:\n            head.num_cached_tokens",
     ),
 )
 
-BUGS = (*BLOCKS, *HASHES, *MEMORY, *PREEMPTION, *ADMISSION, *TOKENS)
+SWAP = (
+    bug(
+        "host blocks that a step reads are written in it",
+        HOST,
+        "            self._restored.append(table)\n",
+        "            self._pool.release(table)\n",
+    ),
+    bug(
+        "host blocks are never given back",
+        HOST,
+        "        for table in self._restored:\n            self._pool.release(table)\n",
+        "",
+    ),
+    bug(
+        "a found host block is not kept from others",
+        HOST,
+        "        self._pool.share(found)\n",
+        "",
+    ),
+    bug(
+        "free host blocks that were found are counted as free to take",
+        HOST,
+        "if num_fresh > self._pool.num_free - num_revived:",
+        "if num_fresh > self._pool.num_free:",
+    ),
+    bug(
+        "copies go to the wrong host block",
+        HOST,
+        "copies = [(index, table[index]) for",
+        "copies = [(index, table[-1 - index]) for",
+    ),
+    bug(
+        "an abort keeps host blocks",
+        SCHEDULER,
+        "            self._kv.discard(request_id)\n",
+        "",
+    ),
+    bug(
+        "an aborted swapped request claims what it computed",
+        SCHEDULER,
+        "            state.num_computed_tokens = 0\n        self._end(",
+        "        self._end(",
+    ),
+    bug(
+        "what is swapped is computed again",
+        SCHEDULER,
+        "            victim.move_to(RequestStatus.SWAPPED)\n",
+        "            victim.move_to(RequestStatus.SWAPPED)\n            victim.num_computed_tokens = 0\n",
+    ),
+    bug(
+        "the last, partly filled block is left behind",
+        KV,
+        "return contents + [None] * (self.blocks_for(state.num_computed_tokens) - num_full)",
+        "return contents",
+    ),
+    bug(
+        "blocks that are on the device are taken from the host as well",
+        KV,
+        "swapped[len(block_ids) :])",
+        "swapped)",
+    ),
+    bug(
+        "blocks are copied into the place of cached ones",
+        KV,
+        "map(BlockCopy, hit.host_block_ids, fresh)",
+        "map(BlockCopy, hit.host_block_ids, block_ids)",
+    ),
+    bug(
+        "the copies of a step are handed over again in the next",
+        KV,
+        "        self._copies_in.clear()\n",
+        "",
+    ),
+    bug(
+        "a prompt that must run in full is taken from the cache after a swap",
+        KV,
+        "            last = state.num_computed_tokens  # every",
+        "            last = last if state.num_computed_tokens else 0  # every",
+    ),
+    bug(
+        "what is copied in is published a block too far",
+        KV,
+        "self._publish(state, table, hit.num_tokens)",
+        "self._publish(state, table, hit.num_tokens + hit.num_swapped_in_tokens)",
+    ),
+    bug(
+        "a victim is recomputed although there is room",
+        SCHEDULER,
+        "if self._kv.num_host_blocks == 0:",
+        "if self._kv.num_free_host_blocks < self._kv.num_host_blocks:",
+    ),
+    bug(
+        "swapped tokens are told as cached ones",
+        SCHEDULER,
+        "num_cached, num_swapped_in = hit.num_cached_tokens, hit.num_swapped_in_tokens",
+        "num_cached, num_swapped_in = hit.num_tokens, 0",
+    ),
+    bug(
+        "a copy is paid for one way only",
+        PREEMPT,
+        "(loss.num_blocks_out + loss.num_blocks_in)",
+        "loss.num_blocks_out",
+    ),
+    bug(
+        "one slow copy is for ever",
+        PREEMPT,
+        "            self._block.observe(self._guess.block, 1)\n",
+        "            pass\n",
+    ),
+)
+
+BUGS = (*BLOCKS, *HASHES, *MEMORY, *PREEMPTION, *ADMISSION, *TOKENS, *SWAP)

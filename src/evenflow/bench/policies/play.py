@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evenflow.core.events import Event
+from evenflow.core.events import Event, StepRecord
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import Request
 from evenflow.engine.build import LoadedModel, assemble, give_memory
@@ -25,6 +25,12 @@ class Played:
 
     events: tuple[Event, ...]
     seconds: float
+
+    def tokens_until(self, seconds: float) -> int:
+        """Tokens that steps of the first so many seconds fed."""
+        steps = [event for event in self.events if isinstance(event, StepRecord)]
+        end = steps[0].start + seconds
+        return sum(step.prefill_tokens + step.decode_tokens for step in steps if step.end <= end)
 
 
 def engine_on(model: LoadedModel, config: EngineConfig, policy: PolicySpec) -> EngineCore:
