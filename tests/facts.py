@@ -5,14 +5,13 @@ name. A bound that the policy publishes and nobody here knows is an error, so no
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Protocol, TypeVar
 
 from evenflow.core.events import Event, Preempted, Scheduled
 from evenflow.core.plan import Chunk, StepPlan
-from evenflow.core.policy.bound import Bound
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.request import RequestId, RequestState
 from evenflow.core.scheduler import Scheduler
@@ -94,8 +93,11 @@ class Facts:
         first = min(long, key=lambda state: state.key)
         self._first_long[first.request.id] += 1
         self._most("long_prefill_steps", self._first_long[first.request.id])
-        if any(len(fed[s.request.id].token_ids) < s.num_remaining_tokens if s.request.id in fed else True
-               for s in prefills if not s.place.is_long):
+        if any(
+            len(fed[s.request.id].token_ids) < s.num_remaining_tokens if s.request.id in fed else True
+            for s in prefills
+            if not s.place.is_long
+        ):
             tokens = sum(len(fed[state.request.id].token_ids) for state in long if state.request.id in fed)
             self._most("long_prompt_share", tokens)
 

@@ -16,7 +16,6 @@ from typing import Self, TypeVar
 
 import laws
 import picture
-from facts import Facts
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.errors import RequestError
 from evenflow.core.events import Event, Finished
@@ -27,6 +26,7 @@ from evenflow.core.request import FinishReason, Request, RequestId, SamplingPara
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.clock import VirtualClock
 from evenflow.executors.shadow import ShadowExecutor
+from facts import Facts
 
 VOCAB_SIZE = 5000
 MAX_STEPS = 10_000

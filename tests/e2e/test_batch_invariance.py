@@ -16,7 +16,7 @@ from evenflow.core.plan import TokenLogprobs
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.build import assemble
-from evenflow.engine.config import Capabilities, EngineConfig, PreemptionKind, resolve
+from evenflow.engine.config import Capabilities, EngineConfig, resolve
 from evenflow.engine.core import EngineCore
 from evenflow.engine.messages import Add
 from evenflow.executors.torch.build import LoadedTorchModel, load
@@ -83,13 +83,18 @@ def engine(
 ) -> EngineCore:
     """Whoever is preempted is swapped, if there are host blocks."""
     config = EngineConfig(
-        max_num_batched_tokens=budget, block_size=16, prefix_caching=prefix_caching, watermark=0.0, paranoid=True
+        max_num_batched_tokens=budget,
+        block_size=16,
+        prefix_caching=prefix_caching,
+        watermark=0.0,
+        policy="vllm",
+        paranoid=True,
     )
     per_block = model.bytes_per_block(config.block_size)
     capabilities = Capabilities(model.max_position_embeddings, model.vocab_size, per_block, free_memory=4 << 30)
     config = replace(config, kv_memory=str(blocks * per_block))
     if host_blocks:
-        config = replace(config, host_kv_memory=str(host_blocks * per_block), preemption=PreemptionKind.SWAP)
+        config = replace(config, host_kv_memory=str(host_blocks * per_block), policy_set=("preemption=swap",))
     resolved = resolve(config, capabilities)
     executor = model.executor(
         num_blocks=resolved.num_blocks,

@@ -91,7 +91,11 @@ def test_long_prompts_that_must_wait_take_no_seat_from_the_short() -> None:
 
 def test_a_second_partial_prefill_goes_on_beside_the_first() -> None:
     policy = replace(LONG, max_long_prefills=2, long_prompt_share=1.0)
-    world = World(budget=8, policy=policy).arrive("first", prompt=14, max_tokens=1).arrive("second", prompt=10, max_tokens=1)
+    world = (
+        World(budget=8, policy=policy)
+        .arrive("first", prompt=14, max_tokens=1)
+        .arrive("second", prompt=10, max_tokens=1)
+    )
     world.arrive("short", prompt=2, max_tokens=2, at=1)
     shows(
         world,
@@ -295,7 +299,11 @@ def test_a_tenant_whose_turn_it_is_waits_for_memory_and_the_others_for_the_turn(
 
 
 def test_a_static_batch_ends_before_the_next_begins() -> None:
-    world = World(seqs=3, policy=policy_of("static")).arrive("a", prompt=3, max_tokens=2).arrive("b", prompt=3, max_tokens=6)
+    world = (
+        World(seqs=3, policy=policy_of("static"))
+        .arrive("a", prompt=3, max_tokens=2)
+        .arrive("b", prompt=3, max_tokens=6)
+    )
     world.arrive("c", prompt=3, max_tokens=3, at=1).arrive("d", prompt=2, max_tokens=2, at=2)
     shows(
         world,

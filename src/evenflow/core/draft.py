@@ -103,9 +103,7 @@ def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy
         draft.prefill_context += count * start + count * (count + 1) // 2
 
 
-def no_token_for(
-    draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit
-) -> WaitReason | None:
+def no_token_for(draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit) -> WaitReason | None:
     """Why `head` would get no token in this step if it came in; None if it would. Prefills before it are served first."""
     short = long = 0
     for state in draft.prefills:

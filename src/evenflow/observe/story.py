@@ -22,11 +22,13 @@ from evenflow.core.events import (
     Event,
     Finished,
     FirstToken,
+    PolicyChanged,
     Preempted,
     Rejected,
     Scheduled,
     StepRecord,
 )
+from evenflow.core.plan import EVERYBODY, Door, lane_of
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.waits import ITERATION, UNEXPLAINED
 
@@ -126,6 +128,8 @@ class StoryTeller:
                 return
             if isinstance(event, StepRecord):
                 self._step(event)
+            elif isinstance(event, PolicyChanged):
+                self._move(event)
             elif not isinstance(event, ConfigChanged) and event.request_id == self._id:
                 self._own(event)
 
@@ -216,7 +220,7 @@ class StoryTeller:
         """This step's doors say what everybody who is still waiting waits for, from its start on."""
         if record.start < wait.start:
             return  # the step under way when it came
-        door = next((door for door in record.doors if door.flow == self._flow or door.head == self._id), None)
+        door = self._door(record)
         reason = door.reason.value if door is not None else UNEXPLAINED
         behind = door.head if door is not None and door.head != self._id else None
         if (wait.reason, wait.behind) != (reason, behind):
@@ -226,6 +230,23 @@ class StoryTeller:
         wait.num_steps += 1
         wait.first_step = record.step if wait.first_step is None else wait.first_step
         wait.last_step = record.step
+
+    def _door(self, record: StepRecord) -> Door | None:
+        """The nearest that speaks for it: its flow's, its lane's, or everybody's."""
+        doors = {door.flow: door for door in record.doors}
+        flow = self._flow or ""
+        return doors.get(flow) or doors.get(lane_of(flow)) or doors.get(EVERYBODY)
+
+    def _move(self, event: PolicyChanged) -> None:
+        """Another policy may put it into another queue, whose doors the next step tells."""
+        flow = next((flow for request_id, flow in event.moved if request_id == self._id), None)
+        if flow is None:
+            return
+        self._flow = flow
+        if self._wait is not None:
+            kind = self._wait.kind
+            self._pass_time(event.time)
+            self._wait = Phase(kind, event.time, event.time, ITERATION)
 
     def _pass_time(self, time: float) -> None:
         """Nothing ran it until `time`: it waited in the queue, or the engine was between steps."""

@@ -20,6 +20,9 @@ REASONS = {
     WaitReason.LONG_PROMPT.value: "the limit for long prompts was reached",
     WaitReason.QUOTA.value: "the quota of its class was used up",
     WaitReason.FAIRNESS.value: "other tenants had had less service",
+    WaitReason.RESERVE.value: "not enough free KV blocks for the output it may have",
+    WaitReason.DECODE_SHARE.value: "the step's tokens went to prompts first",
+    WaitReason.STATIC_BATCH.value: "the batch that ran had to end first",
     WaitReason.PREFILL_SHARE.value: "the share of a step that prefills may take was used up",
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from e2e.server.scripted import MAX_MODEL_LEN, MODEL, VOCAB_SIZE, ByteTokenizer, Client, echo_backwards, run, world
@@ -476,6 +476,7 @@ GOOD: dict[str, tuple[type[msgspec.Struct], dict[str, Any]]] = {
 def test_no_json_object_gives_a_server_error() -> None:
     seen: Counter[int] = Counter()
 
+    @settings(max_examples=150)
     @given(path=PATHS, body=st.dictionaries(st.sampled_from(NAMES), PLAUSIBLE, max_size=6), data=st.data())
     def one(path: str, body: dict[str, Any], data: st.DataObject) -> None:
         seen[run(answer_to(path, body))] += 1

@@ -137,7 +137,9 @@ def test_the_time_to_come_again_follows_the_measured_speed_of_the_queue() -> Non
 
 
 def test_before_the_queue_has_drained_a_second_is_the_guess() -> None:
-    world = World(seqs=1, policy=PolicySpec(max_waiting_requests=1)).arrive("a", prompt=2).arrive("b", prompt=2).steps(1)
+    world = (
+        World(seqs=1, policy=PolicySpec(max_waiting_requests=1)).arrive("a", prompt=2).arrive("b", prompt=2).steps(1)
+    )
     error = world.refused["b"]
     assert isinstance(error, QueueFull)
     assert error.retry_after_seconds == 1.0

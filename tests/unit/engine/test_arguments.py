@@ -49,7 +49,7 @@ WRONG_PROMPTS: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("prompts", "param"), WRONG_PROMPTS, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize(("prompts", "param"), WRONG_PROMPTS, ids=lambda value: type(value).__name__)
 def test_wrong_prompts_are_named(prompts: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         prompts_of(prompts)

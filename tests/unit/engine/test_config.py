@@ -4,7 +4,7 @@ import pytest
 
 from evenflow.core.errors import ConfigError
 from evenflow.engine.build import build_core
-from evenflow.engine.config import Capabilities, EngineConfig, ExecutorKind, PreemptionKind, ResolvedEngine, resolve
+from evenflow.engine.config import Capabilities, EngineConfig, ExecutorKind, ResolvedEngine, resolve
 
 KIB, MIB = 2**10, 2**20
 MACHINE = Capabilities(max_position_embeddings=4096, vocab_size=100, bytes_per_block=KIB, free_memory=4 * MIB)
@@ -38,14 +38,13 @@ def test_what_cannot_work_is_refused(asked: str, message: str) -> None:
 
 def test_swap_needs_somewhere_to_swap_to() -> None:
     with pytest.raises(ConfigError, match="set host_kv_memory"):
-        EngineConfig(preemption=PreemptionKind.SWAP)
+        build_core(EngineConfig(executor=ExecutorKind.SHADOW, policy_set=("preemption=swap",)))
 
 
 def test_an_engine_says_what_becomes_of_its_victims() -> None:
     config = EngineConfig(executor=ExecutorKind.SHADOW, kv_memory="8KiB", host_kv_memory="2KiB")
     _, facts = build_core(config)
     settings = dict(facts.settings)
-    assert settings["preemption"] == "auto"
     assert settings["host_kv"] == "16 blocks of 32, 2 KiB"
     _, facts = build_core(EngineConfig(executor=ExecutorKind.SHADOW, kv_memory="8KiB"))
     assert dict(facts.settings)["host_kv"] == "off"

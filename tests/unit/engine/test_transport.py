@@ -39,7 +39,7 @@ def examples(kind: Any) -> Iterator[Any]:  # of any type that a message may hold
     elif isinstance(kind, type) and (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")):
         yield from _records(kind)
     else:
-        yield {int: 7, float: 1.5, str: "é", bool: True}[kind]
+        yield {int: 7, float: 1.5, str: "é", bool: True, bytes: b"\x00\xff"}[kind]
 
 
 def _padded(kind: Any) -> list[Any]:
@@ -52,7 +52,7 @@ SAMPLING = SamplingParams(logit_bias=((3, -1.5),), seed=-5, stop_token_ids=(1, 2
 # Records that do not take just any value of their fields' types.
 _LIMITED: dict[type, object] = {
     SamplingParams: SAMPLING,
-    Request: Request(RequestId("r"), (1, 2), SAMPLING, 1.5, (7,), "salt", "tenant", "batch", -3, deadline=9.5),
+    Request: Request(RequestId("r"), (1, 2), SAMPLING, 1.5, (7,), "salt", "tenant", "batch", -3, ttft_deadline=9.5),
     EngineConfig: EngineConfig(dtype=Dtype.BF16, max_model_len=512, kv_memory="1GiB", watermark=0.5, threads=2),
 }
 

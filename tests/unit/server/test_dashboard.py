@@ -8,13 +8,12 @@ import pytest
 from starlette.applications import Starlette
 
 from evenflow.core.errors import EvenflowError
-from evenflow.core.events import Event, Preempted
+from evenflow.core.events import Event
 from evenflow.core.plan import WaitReason
-from evenflow.core.request import RequestId
 from evenflow.server.app import answer_error
 from evenflow.server.dashboard import DETAILED_STEPS, MAX_STEPS, Dashboard, summarise
 from evenflow.server.observing import Observer
-from story import alone, arrived, finished, first_token, scheduled, step
+from story import alone, arrived, finished, first_token, preempted, scheduled, step
 
 
 def ask(observer: Observer, path: str) -> httpx.Response:
@@ -50,7 +49,7 @@ def test_who_was_fed_is_told_apart_as_prefill_and_decode() -> None:
         scheduled("a", 1, 0.0),
         first_token("a", 1, 1.0),
         step(1, 0.0, 1.0, emitted="a", door=WaitReason.KV, left_out="c"),
-        Preempted(1.0, 2, RequestId("b"), 3, RequestId("a")),
+        preempted("b", 2, 1.0),
         step(2, 1.0, 2.0, emitted="a"),
         finished("a", 2, 2.0),
     ]

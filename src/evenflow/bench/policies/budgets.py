@@ -65,7 +65,14 @@ def measure(config: EngineConfig, /, *, rounds: int, progress: Progress) -> Find
 def _load(trace: Sequence[TraceRequest], seed: int, vocab_size: int) -> list[Request]:
     rng = Random(seed)
     return [
-        request(f"{seed}-{i}", min(each.num_prompt_tokens, 3000), each.num_output_tokens, rng, vocab_size, at=each.arrival_seconds)
+        request(
+            f"{seed}-{i}",
+            min(each.num_prompt_tokens, 3000),
+            each.num_output_tokens,
+            rng,
+            vocab_size,
+            at=each.arrival_seconds,
+        )
         for i, each in enumerate(trace)
     ]
 
@@ -91,8 +98,7 @@ def _figures(runs: dict[str, list[Run]]) -> tuple[Figure, ...]:
     if as_smooth:
         best = max(as_smooth, key=speed)
         ratio = median(
-            a.output_tokens_per_second / b.output_tokens_per_second
-            for a, b in zip(runs[NAME], runs[best], strict=True)
+            a.output_tokens_per_second / b.output_tokens_per_second for a, b in zip(runs[NAME], runs[best], strict=True)
         )
         figures.append(Figure(f"output tokens/s, itl-target / {best} (the best as smooth)", ratio, at_least=1.0))
     return tuple(figures)

@@ -61,5 +61,3 @@ def warm_up(core: EngineCore, vocab_size: int, seed: int) -> None:
 
 def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.0f} ms"
-
-

@@ -66,8 +66,14 @@ def _load(seed: int, vocab_size: int) -> list[Request]:
 
     def some(tenant: str, count: int) -> list[Request]:
         return [
-            request(f"{tenant}-{i}", rng.randrange(*PROMPT_TOKENS), rng.randrange(*OUTPUT_TOKENS), rng, vocab_size,
-                    tenant=tenant)
+            request(
+                f"{tenant}-{i}",
+                rng.randrange(*PROMPT_TOKENS),
+                rng.randrange(*OUTPUT_TOKENS),
+                rng,
+                vocab_size,
+                tenant=tenant,
+            )
             for i in range(count)
         ]
 

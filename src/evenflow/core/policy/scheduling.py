@@ -62,9 +62,7 @@ class SchedulingPolicy:
         """What this policy promises; every one holds for every run, and the tests check it against the log."""
         limits, spec = self.limits, self.spec
         # One of the seats is the prefill's.
-        progress = min(
-            self.interleave.guaranteed_prefill(self.budget.least(n), n) for n in range(limits.max_num_seqs)
-        )
+        progress = min(self.interleave.guaranteed_prefill(self.budget.least(n), n) for n in range(limits.max_num_seqs))
         passed_by = Bound(
             "passed_by",
             spec.max_backfill,

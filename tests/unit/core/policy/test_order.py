@@ -5,9 +5,7 @@ from evenflow.core.request import Request, RequestId, SamplingParams
 
 
 def request(*, at: float = 0.0, priority: int = 0, prompt: int = 3, deadline: float | None = None) -> Request:
-    return Request(
-        RequestId("a"), (1,) * prompt, SamplingParams(), at, priority=priority, ttft_deadline=deadline
-    )
+    return Request(RequestId("a"), (1,) * prompt, SamplingParams(), at, priority=priority, ttft_deadline=deadline)
 
 
 def test_first_come_ranks_by_arrival_only() -> None:
