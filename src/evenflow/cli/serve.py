@@ -96,14 +96,18 @@ def serve(
                 print(f"  {setting:24} {value}", file=sys.stderr)
             print(f"evenflow serves {name} at {url}", file=sys.stderr, flush=True)
 
-        def say_goodbye() -> None:
-            count = client.num_streams
-            streams = (
-                "no stream is open" if not count else "1 stream is open" if count == 1 else f"{count} streams are open"
-            )
-            patience = f"; up to {front.shutdown_timeout:g} s to finish, a second signal stops at once" if count else ""
-            print(f"evenflow is stopping: {streams}{patience}", file=sys.stderr, flush=True)
-
-        shutdown.subscribe(say_goodbye)
+        shutdown.subscribe(lambda: say_goodbye(client.num_streams, front.shutdown_timeout))
         status = run(client, app, settings, announce, shutdown)
     leave_now(status)
+
+
+def say_goodbye(num_streams: int, shutdown_timeout: float) -> None:
+    match num_streams:
+        case 0:
+            streams = "no stream is open"
+        case 1:
+            streams = "1 stream is open"
+        case _:
+            streams = f"{num_streams} streams are open"
+    patience = f"; up to {shutdown_timeout:g} s to finish, a second signal stops at once" if num_streams else ""
+    print(f"evenflow is stopping: {streams}{patience}", file=sys.stderr, flush=True)

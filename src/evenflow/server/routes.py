@@ -61,9 +61,8 @@ class Routes:
 
     async def index(self, request: Request) -> Response:
         """For who opens the server in a browser, or takes its address for the API's."""
-        endpoints = [
-            f"{method} {route.path}" for route in self.table() for method in route.methods or () if method != "HEAD"
-        ]
+        routes = [route for route in request.app.routes if isinstance(route, Route)]
+        endpoints = [f"{method} {route.path}" for route in routes for method in route.methods or () if method != "HEAD"]
         return json(Index(name="evenflow", version=self._front.version, endpoints=endpoints))
 
     async def completions(self, request: Request) -> Response:

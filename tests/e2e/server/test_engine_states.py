@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 import pytest
+from starlette.routing import Route
 
 from e2e.server.scripted import (
     BOS,
@@ -19,7 +20,7 @@ from e2e.server.scripted import (
 from evenflow.core.errors import ContextOverflow, DuplicateRequest, EngineUnavailable, InvalidRequest, QueueFull
 from evenflow.core.request import FinishReason
 from evenflow.engine.api import Delta, EngineState
-from evenflow.server.app import create_app
+from evenflow.server.app import answer_nobody, create_app
 from evenflow.server.tokens import PART_ITEMS
 
 COMPLETIONS = "/v1/completions"
@@ -244,12 +245,15 @@ def test_an_answer_of_many_tokens_says_the_same_in_parts(spell: bool) -> None:
 
 def test_the_root_says_what_there_is() -> None:
     async def scenario() -> None:
-        client = Client(create_app(ScriptedEngine(), ByteTokenizer(), served_model_name=MODEL, api_key="secret"))
+        more = [Route("/more", answer_nobody, methods=["GET"])]
+        engine, tokenizer = ScriptedEngine(), ByteTokenizer()
+        app = create_app(engine, tokenizer, served_model_name=MODEL, api_key="secret", extra_routes=more)
+        client = Client(app)
         answer = await client.get("/")
         assert answer.status == 200
         body = answer.json()
         assert (body["name"], body["version"]) == ("evenflow", version("evenflow"))
-        assert {"POST /v1/chat/completions", "GET /v1/models", "GET /metrics"} <= set(body["endpoints"])
+        assert {"POST /v1/chat/completions", "GET /v1/models", "GET /metrics", "GET /more"} <= set(body["endpoints"])
         assert not [line for line in body["endpoints"] if line.startswith("HEAD")]
         assert (await client.post("/", {})).json()["error"]["code"] == "method_not_allowed"
 
