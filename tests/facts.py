@@ -31,14 +31,19 @@ class Run(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Facts:
-    """`worst` is the largest value seen of each kind (the smallest, of what is to be at least something)."""
+    """`worst` is the largest value seen of each kind.
+
+    A policy that replaced another finds its classes and long prompts as they are. What it promises of them holds once it
+    has held (`unsettled` until then).
+    """
 
     policy: SchedulingPolicy
+    sizes: dict[RequestId, int] = field(default_factory=dict)
+    unsettled: set[str] = field(default_factory=set)
     worst: dict[str, float] = field(default_factory=lambda: {"memory_preemptions": 0})
     seen: Counter[str] = field(default_factory=Counter)
     _gaps: Counter[RequestId] = field(default_factory=Counter)
     _first_long: Counter[RequestId] = field(default_factory=Counter)
-    _sizes: dict[RequestId, int] = field(default_factory=dict)
     _service: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _spans: dict[tuple[Tenant, Tenant], list[float]] = field(default_factory=dict)
 
@@ -89,7 +94,10 @@ class Facts:
         long = [state for state in prefills if state.place.is_long]
         if not long:
             return
-        self._most("long_prefills", len(long))
+        if len(long) <= self.policy.long_prompts.max_in_progress:
+            self.unsettled.discard("long_prefills")
+        if "long_prefills" not in self.unsettled:
+            self._most("long_prefills", len(long))
         first = min(long, key=lambda state: state.key)
         self._first_long[first.request.id] += 1
         self._most("long_prefill_steps", self._first_long[first.request.id])
@@ -124,7 +132,7 @@ class Facts:
         sizes = {i: len(run.scheduler.kv.table(i).block_ids) for i in running}
         preempted = [event for event in events if isinstance(event, Preempted)]
         for event in preempted:
-            sizes[event.request_id] = self._sizes[event.request_id] + 1  # it may have grown in this step
+            sizes[event.request_id] = self.sizes[event.request_id] + 1  # it may have grown in this step
         here = {i: states[i].place.service_class for i in sizes if i not in entered}
         for event in preempted:
             self.worst["memory_preemptions"] += event.for_request not in entered
@@ -136,7 +144,7 @@ class Facts:
                 assert not (within_seats and within_blocks), f"{theirs.name} lost what it was guaranteed"
                 self.seen["took from another class"] += 1
             del here[event.request_id]
-        self._sizes = {i: sizes[i] for i in running}
+        self.sizes = {i: sizes[i] for i in running}
 
     def _see_classes(self, run: Run, running: Mapping[RequestId, RequestState]) -> None:
         free_seats = self.policy.limits.max_num_seqs - len(running)
@@ -144,14 +152,20 @@ class Facts:
         for each in self.policy.classes:
             own = [i for i, state in running.items() if state.place.service_class == each.name]
             blocks = sum(len(run.scheduler.kv.table(i).block_ids) for i in own)
-            self._most(f"{each.name}_max_seats", len(own))
-            self._most(f"{each.name}_max_blocks", blocks)
+            if len(own) <= each.max_seats and blocks <= each.max_blocks:
+                self.unsettled.discard(each.name)
+            if each.name not in self.unsettled:
+                self._most(f"{each.name}_max_seats", len(own))
+                self._most(f"{each.name}_max_blocks", blocks)
             free_seats -= max(0, each.guaranteed_seats - len(own))
             free_blocks -= max(0, each.guaranteed_blocks - blocks)
             for what in ("seats", "blocks"):
                 self.seen[f"{each.name}_guaranteed_{what}"] += 1
-        assert free_seats >= 0, "a guaranteed seat is taken"
-        assert free_blocks >= 0 or run.prefix_caching, "a guaranteed block is taken"
+        if free_seats >= 0 and free_blocks >= 0:
+            self.unsettled.discard("guarantees")
+        if "guarantees" not in self.unsettled:
+            assert free_seats >= 0, "a guaranteed seat is taken"
+            assert free_blocks >= 0 or run.prefix_caching, "a guaranteed block is taken"
 
     def _see_service(
         self,
@@ -185,6 +199,10 @@ class Facts:
             span = self._spans.setdefault((one, other), [ahead, ahead])
             span[:] = [min(span[0], ahead), max(span[1], ahead)]
             self._most("service_gap", span[1] - span[0])
+
+    def successor(self, policy: SchedulingPolicy) -> "Facts":
+        """Of a policy that replaces this one in mid-run."""
+        return Facts(policy, self.sizes, {"long_prefills", "guarantees", *(each.name for each in policy.classes)})
 
     def _value(self, name: str) -> float | None:
         return next((bound.value for bound in self.policy.bounds() if bound.name == name), None)

@@ -74,11 +74,14 @@ class Scenario:
     requests: tuple[Request, ...]
     aborts: tuple[Abort, ...]
 
-    def play(self) -> World:
+    def world(self) -> World:
         world = self.shape.world().submit(*self.requests)
         for abort in self.aborts:
             world.abort(abort.request_id, at=abort.time, in_flight=abort.in_flight)
-        return world.run()
+        return world
+
+    def play(self) -> World:
+        return self.world().run()
 
 
 def _plain(choices: Choices) -> PolicySpec:

@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 import laws
 import picture
 from evenflow.core.config import SchedulerConfig
-from evenflow.core.errors import RequestError
+from evenflow.core.errors import PolicyError, RequestError
 from evenflow.core.events import Event, Finished
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
@@ -73,6 +73,7 @@ class World:
     last: dict[str, RequestOutput] = field(init=False, default_factory=dict)
     reasons: dict[str, FinishReason] = field(init=False, default_factory=dict)
     refused: dict[str, RequestError] = field(init=False, default_factory=dict)
+    refused_policies: list[PolicyError] = field(init=False, default_factory=list)
     facts: Facts = field(init=False)
     columns: list[picture.Column] = field(init=False, default_factory=list)
     dropped_tokens: dict[str, int] = field(init=False, default_factory=lambda: defaultdict(int))
@@ -206,9 +207,13 @@ class World:
         due = [policy for time, policy in self._changes if time <= now]
         self._changes = [change for change in self._changes if change[0] > now]
         for policy in due:
-            self.scheduler.reconfigure(policy, now=now)
+            try:
+                self.scheduler.reconfigure(policy, now=now)
+            except PolicyError as error:
+                self.refused_policies.append(error)
+                continue
             self.policy = policy
-            self.facts = Facts(self.scheduler.policy)
+            self.facts = self.facts.successor(self.scheduler.policy)
             self.scheduler.check()
 
     def _apply_aborts(self, now: float, *, in_flight: bool) -> list[RequestId]:

@@ -10,13 +10,14 @@ from itertools import pairwise
 from hypothesis import given
 
 from evenflow.core.events import Arrived, Event, Finished, FirstToken, Preempted, Scheduled, StepRecord
+from evenflow.core.plan import EVERYBODY, lane_of
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.fold import SpanFold, spans_of
 from evenflow.observe.metrics import Metrics
 from evenflow.observe.spans import RequestSpan
 from evenflow.observe.waits import ITERATION, UNEXPLAINED
 from recording import Batches, flat, record, recorded
-from strategies import Scenario, scenarios
+from strategies import Scenario, composed, scenarios
 
 SEEDS = 100
 
@@ -52,7 +53,9 @@ class Life:
         starts = [step.start for step in decisions]
         for step, until in zip(decisions, [*starts[1:], end], strict=False):
             doors = {door.flow: door.reason.value for door in step.doors}
-            seconds[doors.get(self.arrived.flow, UNEXPLAINED)] += until - step.start
+            names = (self.arrived.flow, lane_of(self.arrived.flow), EVERYBODY)
+            reason = next((doors[name] for name in names if name in doors), UNEXPLAINED)
+            seconds[reason] += until - step.start
         return {reason: total for reason, total in seconds.items() if total > 0}
 
     @property
@@ -189,6 +192,17 @@ def test_the_random_workloads_reach_everything_that_a_span_tells() -> None:
         "preemption",
     ]
     assert [subject for subject in subjects if not seen[subject]] == []
+
+
+@given(composed())
+def test_every_second_of_waiting_has_a_reason_whatever_the_policy(scenario: Scenario) -> None:
+    events = flat(record(scenario))
+    waits = [life.reasons(*wait) for life in lives(events) for wait in life.waits]
+    assert not any(UNEXPLAINED in reasons for reasons in waits)
+    fold = SpanFold()
+    for event in events:
+        fold.feed(event)
+    assert {reason: s for reason, s in fold.waits.seconds.items() if s} == merged(waits)
 
 
 @given(scenarios())

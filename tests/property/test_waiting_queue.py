@@ -1,76 +1,75 @@
-"""The waiting queue against a sorted list, with many leaving from the middle."""
+"""A flow's queue against a sorted list, with many leaving from the middle and some coming back."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from evenflow.core.policy import FlowId
-from evenflow.core.queue import WaitingQueue
+from evenflow.core.queue import FlowQueue
 from evenflow.core.request import Request, RequestId, RequestState, SamplingParams
-
-FLOWS = [FlowId("one"), FlowId("two")]
 
 
 class QueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.queue = WaitingQueue()
-        self.lines: dict[FlowId, list[RequestState]] = {}  # flows in the order in which they became waited in
+        self.queue = FlowQueue()
+        self.line: list[RequestState] = []
         self.count = 0
 
-    def _push(self, flow: FlowId, state: RequestState) -> None:
-        self.queue.push(flow, state)
-        line = self.lines.setdefault(flow, [])
-        line.append(state)
-        line.sort(key=lambda each: each.key)
+    def _push(self, state: RequestState) -> None:
+        self.queue.push(state)
+        self.line.append(state)
+        self.line.sort(key=lambda each: each.key)
 
-    def _remove(self, flow: FlowId, state: RequestState) -> None:
-        self.queue.remove(flow, state)
-        self.lines[flow].remove(state)
-        if not self.lines[flow]:
-            del self.lines[flow]
+    def _remove(self, state: RequestState) -> None:
+        self.queue.remove(state)
+        self.line.remove(state)
 
-    @rule(flow=st.sampled_from(FLOWS), urgency=st.integers(0, 3), burst=st.integers(1, 12))
-    def arrive(self, flow: FlowId, urgency: int, burst: int) -> None:
+    @rule(urgency=st.integers(0, 3), burst=st.integers(1, 12))
+    def arrive(self, urgency: int, burst: int) -> None:
         for _ in range(burst):
             self.count += 1
             request = Request(RequestId(f"r{self.count}"), (1,), SamplingParams(), 0.0)
-            self._push(flow, RequestState(request, key=(urgency, self.count)))
+            self._push(RequestState(request, key=(urgency, self.count)))
 
-    @precondition(lambda self: self.lines)
-    @rule(data=st.data(), back=st.booleans())
-    def admit_head(self, data: st.DataObject, back: bool) -> None:
+    @precondition(lambda self: self.line)
+    @rule(back=st.booleans())
+    def admit_head(self, back: bool) -> None:
         """Who is preempted comes back with the key, and so to the place, that it had."""
-        flow = data.draw(st.sampled_from(sorted(self.lines)))
-        head = self.queue.head(flow)
-        assert head is not None
-        self._remove(flow, head)
+        head = self.queue.head()
+        self._remove(head)
         if back:
-            self._push(flow, head)
+            self._push(head)
 
-    @precondition(lambda self: self.lines)
-    @rule(data=st.data(), share=st.integers(1, 4))
-    def abort_many(self, data: st.DataObject, share: int) -> None:
-        flow = data.draw(st.sampled_from(sorted(self.lines)))
-        for state in self.lines[flow][1::share]:
-            self._remove(flow, state)
+    @precondition(lambda self: self.line)
+    @rule(data=st.data(), back=st.booleans())
+    def admit_a_follower(self, data: st.DataObject, back: bool) -> None:
+        followers = self.queue.followers(5)
+        if followers:
+            follower = data.draw(st.sampled_from(followers))
+            self._remove(follower)
+            if back:
+                self._push(follower)
 
-    @precondition(lambda self: self.lines)
+    @precondition(lambda self: self.line)
+    @rule(share=st.integers(1, 4))
+    def abort_many(self, share: int) -> None:
+        for state in self.line[1::share]:
+            self._remove(state)
+
+    @precondition(lambda self: self.line)
     @rule(data=st.data())
     def abort_one_and_reuse_its_id(self, data: st.DataObject) -> None:
-        flow = data.draw(st.sampled_from(sorted(self.lines)))
-        gone = data.draw(st.sampled_from(self.lines[flow]))
-        self._remove(flow, gone)
+        gone = data.draw(st.sampled_from(self.line))
+        self._remove(gone)
         self.count += 1
-        self._push(flow, RequestState(gone.request, key=(data.draw(st.integers(0, 3)), self.count)))
+        self._push(RequestState(gone.request, key=(data.draw(st.integers(0, 3)), self.count)))
 
     @invariant()
-    def agrees_with_the_lines(self) -> None:
-        assert self.queue.flows() == tuple(self.lines)
-        assert len(self.queue) == sum(map(len, self.lines.values()))
-        assert {id(state) for state in self.queue} == {id(s) for line in self.lines.values() for s in line}
-        for flow in FLOWS:
-            head = self.queue.head(flow)
-            assert head is (self.lines[flow][0] if flow in self.lines else None)
+    def agrees_with_the_line(self) -> None:
+        assert len(self.queue) == len(self.line)
+        assert {id(state) for state in self.queue} == {id(state) for state in self.line}
+        if self.line:
+            assert self.queue.head() is self.line[0]
+            assert self.queue.followers(4) == self.line[1:5]
 
 
 TestQueueMachine = QueueMachine.TestCase

@@ -150,23 +150,20 @@ def test_a_long_background_prompt_does_not_hold_up_an_urgent_one() -> None:
     )
 
 
-def test_a_head_that_cannot_come_in_shuts_the_door_only_behind_it() -> None:
-    world = World(blocks=6, block_size=2, budget=16, policy=PolicySpec(fairness="vtc"))
-    world.arrive("runs", prompt=3, max_tokens=6, tenant="x")
-    world.arrive("big", prompt=9, max_tokens=2, tenant="x", at=1)
-    world.arrive("small", prompt=1, max_tokens=2, tenant="x", at=1)
-    world.arrive("other", prompt=2, max_tokens=3, tenant="y", at=1)
+def test_a_head_that_cannot_come_in_shuts_the_door_behind_it() -> None:
+    world = World(blocks=6, block_size=2, budget=16)
+    world.arrive("runs", prompt=3, max_tokens=4)
+    world.arrive("big", prompt=9, max_tokens=2, at=1).arrive("small", prompt=1, max_tokens=2, at=1)
     shows(
         world,
         """
-        time       0     1         2         3         4         5         6      7
-        runs 3+6   3*    *         *         *         *         *                      length
-        big 9+2          .         .         .         .         .         9*     *     length
-        small 1+2        .         .         .         .         .         1*     *     length
-        other 2+3        2*        *         *                                          length
-        tokens     3/16  3/16      2/16      2/16      1/16      1/16      10/16  2/16
-        blocks     2/6   3/6       5/6       5/6       4/6       4/6       6/6    6/6
-        door             x/big:kv  x/big:kv  x/big:kv  x/big:kv  x/big:kv
+        time       0     1       2       3       4      5
+        runs 3+4   3*    *       *       *                    length
+        big 9+2          .       .       .       9*     *     length
+        small 1+2        .       .       .       1*     *     length
+        tokens     3/16  1/16    1/16    1/16    10/16  2/16
+        blocks     2/6   2/6     3/6     3/6     6/6    6/6
+        door             big:kv  big:kv  big:kv
         """,
     )
 

@@ -80,8 +80,7 @@ class StepFold:
                 self._requests[event.request_id] = _Tokens(event.num_prompt_tokens)
             case Scheduled():
                 self._requests[event.request_id].num_computed = event.cached_tokens + event.swapped_in_tokens
-                if not event.swapped_in_tokens:  # what comes back from the host goes on where it was
-                    self._entered.add(event.request_id)
+                self._entered.add(event.request_id)
             case Preempted():
                 self.num_preemptions += 1
                 self._requests[event.request_id].num_computed = None

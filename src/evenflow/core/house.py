@@ -140,6 +140,7 @@ class House:
         moved = []
         for state in (*self.running, *waiting):
             flow = state.place.flow
+            state.num_passed_by = 0  # a new policy makes a new promise
             state.key = policy.key_of(state.request, state.key[-1])
             state.place = policy.place_of(state.request)
             if state.place.flow != flow:

@@ -1,21 +1,25 @@
-"""The waiting queue: order, flows, leaving from the middle, and its cost. The random walk is in property/."""
+"""One flow of waiting requests: order, leaving from the middle, and its cost. The random walk is in property/."""
 
 import gc
 
-from evenflow.core.policy import FlowId
-from evenflow.core.queue import WaitingQueue
+from evenflow.core.queue import FlowQueue
 from evenflow.core.request import Request, RequestId, RequestState, SamplingParams
-
-ONE, TWO = FlowId("one"), FlowId("two")
 
 
 def state(name: str, *key: float) -> RequestState:
     return RequestState(Request(RequestId(name), (1,), SamplingParams(), 0.0), key=key)
 
 
-def come_and_go(queue: WaitingQueue, each: RequestState) -> None:
-    queue.push(ONE, each)
-    queue.remove(ONE, each)
+def queue_of(*states: RequestState) -> FlowQueue:
+    queue = FlowQueue()
+    for each in states:
+        queue.push(each)
+    return queue
+
+
+def come_and_go(queue: FlowQueue, each: RequestState) -> None:
+    queue.push(each)
+    queue.remove(each)
 
 
 def num_states_in_memory() -> int:
@@ -24,57 +28,52 @@ def num_states_in_memory() -> int:
 
 
 def test_the_smallest_key_is_the_head() -> None:
-    queue = WaitingQueue()
-    for number, urgency in enumerate([3, 1, 2]):
-        queue.push(ONE, state(f"r{urgency}", urgency, number))
+    queue = queue_of(*(state(f"r{urgency}", urgency, number) for number, urgency in enumerate([3, 1, 2])))
     heads = []
-    while head := queue.head(ONE):
+    while queue:
+        head = queue.head()
         heads.append(head.request.id)
-        queue.remove(ONE, head)
+        queue.remove(head)
     assert heads == ["r1", "r2", "r3"]
-    assert len(queue) == 0
 
 
-def test_flows_have_their_own_heads_and_are_named_in_order_of_first_use() -> None:
-    queue = WaitingQueue()
-    b, a = state("b", 2), state("a", 1)
-    queue.push(TWO, b)
-    queue.push(ONE, a)
-    assert queue.flows() == (TWO, ONE)
-    assert queue.head(TWO) is b
-    assert queue.head(ONE) is a
-    queue.remove(TWO, b)
-    assert queue.flows() == (ONE,)
-    assert queue.head(TWO) is None
-    assert list(queue) == [a]
+def test_followers_are_those_behind_the_head_in_order() -> None:
+    queue = queue_of(*(state(f"r{number * 7 % 20}", number * 7 % 20) for number in range(20)))
+    assert [each.request.id for each in queue.followers(4)] == ["r1", "r2", "r3", "r4"]
+    assert len(queue.followers(100)) == 19
+    assert queue.followers(0) == []
+
+
+def test_the_dead_follow_nobody_and_who_came_back_follows_once() -> None:
+    states = [state(f"r{number}", number) for number in range(6)]
+    queue = queue_of(*states)
+    queue.remove(states[2])
+    queue.remove(states[4])
+    queue.push(states[4])
+    assert [each.request.id for each in queue.followers(9)] == ["r1", "r3", "r4", "r5"]
 
 
 def test_who_leaves_from_the_middle_never_becomes_the_head() -> None:
-    queue = WaitingQueue()
     states = [state(f"r{i}", i) for i in range(4)]
-    for each in states:
-        queue.push(ONE, each)
-    queue.remove(ONE, states[1])
-    queue.remove(ONE, states[2])
-    queue.remove(ONE, states[0])
-    assert queue.head(ONE) is states[3]
+    queue = queue_of(*states)
+    for index in (1, 2, 0):
+        queue.remove(states[index])
+    assert queue.head() is states[3]
 
 
 def test_a_reused_id_does_not_revive_the_dead_entry() -> None:
-    queue = WaitingQueue()
     first, gone, again = state("first", 0), state("x", 1), state("x", 9)
-    queue.push(ONE, first)
-    queue.push(ONE, gone)
-    queue.remove(ONE, gone)
-    queue.push(ONE, again)
-    queue.remove(ONE, first)
-    assert queue.head(ONE) is again
+    queue = queue_of(first, gone)
+    queue.remove(gone)
+    queue.push(again)
+    queue.remove(first)
+    assert queue.head() is again
+    assert list(queue) == [again]
 
 
 def test_the_aborted_are_forgotten_though_the_head_stays() -> None:
     """A flood of requests that all abort behind one that waits must not stay in memory."""
-    queue = WaitingQueue()
-    queue.push(ONE, state("head", 0))
+    queue = queue_of(state("head", 0))
     kept_before = num_states_in_memory()
     for number in range(1, 2001):
         come_and_go(queue, state(f"r{number}", number))
@@ -96,13 +95,12 @@ class _Counted(float):
 
 
 def test_each_operation_costs_the_logarithm_of_the_number_waiting() -> None:
-    queue = WaitingQueue()
     count = 4096
-    for number in range(count):
-        queue.push(ONE, state(f"r{number}", _Counted(number * 7919 % count)))
+    queue = queue_of(*(state(f"r{number}", _Counted(number * 7919 % count)) for number in range(count)))
     before = _Counted.comparisons
     for _ in range(count // 2):
-        head = queue.head(ONE)
-        assert head is not None
-        queue.remove(ONE, head)
+        queue.remove(queue.head())
     assert _Counted.comparisons - before < (count // 2) * 3 * 12  # 12 is log2 of count
+    before = _Counted.comparisons
+    queue.followers(8)
+    assert _Counted.comparisons - before < 100

@@ -4,7 +4,7 @@ import pytest
 
 from evenflow.core.events import Preempted, Scheduled
 from evenflow.core.plan import Door, LeftOut, StepOutcome, StepPlan, TokenLogprobs, WaitReason
-from evenflow.core.policy.spec import PolicySpec
+from evenflow.core.policy.spec import ClassSpec, PolicySpec
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from world import World, tokens
 
@@ -56,13 +56,24 @@ def test_one_door_speaks_for_the_whole_queue() -> None:
     assert doors(world) == [("w0", WaitReason.MAX_NUM_SEQS)]
 
 
-def test_each_flow_has_its_own_door() -> None:
+def test_what_keeps_everybody_out_is_one_door_however_many_tenants_wait() -> None:
     world = World(seqs=1, policy=PolicySpec(fairness="vtc"))
-    world.arrive("a", prompt=2, tenant="x").arrive("b", prompt=2, tenant="x").arrive("c", prompt=2, tenant="y")
+    for number in range(20):
+        world.arrive(f"r{number}", prompt=2, tenant=f"t{number}")
     world.steps(1)
+    assert world.plans[-1].doors == (Door("all", RequestId("r1"), WaitReason.MAX_NUM_SEQS),)
+
+
+def test_where_tenants_take_turns_the_door_of_the_turn_is_another_one() -> None:
+    """And other classes wait for what the head waits for."""
+    classes = (ClassSpec("interactive"), ClassSpec("default"))
+    world = World(blocks=4, policy=PolicySpec(fairness="vtc", classes=classes)).arrive("runs", prompt=4, tenant="x")
+    world.steps(1)
+    world.arrive("big", prompt=13, tenant="y", max_tokens=1, at=1).arrive("other", prompt=2, tenant="z", at=1)
+    world.arrive("i", prompt=2, service_class="interactive", at=1.5, tenant="x").steps(1)
     assert world.plans[-1].doors == (
-        Door("x", RequestId("b"), WaitReason.MAX_NUM_SEQS),
-        Door("y", RequestId("c"), WaitReason.MAX_NUM_SEQS),
+        Door("default/y", RequestId("big"), WaitReason.KV),
+        Door("default", RequestId("big"), WaitReason.FAIRNESS),
     )
 
 
@@ -73,15 +84,32 @@ def test_a_running_prefill_that_gets_no_token_is_told_why() -> None:
 
 
 def test_decodes_beyond_their_share_are_left_out_from_the_back() -> None:
-    world = World(policy=SchedulingPolicy(interleave=OneEach())).arrive("a", prompt=1).steps(1)
-    world.arrive("b", prompt=1, at=1).steps(2)
-    assert world.plans[-1].left_out == (LeftOut(RequestId("b"), WaitReason.BUDGET),)
+    world = World(budget=3).arrive("a", prompt=1).arrive("b", prompt=1).arrive("c", prompt=1).steps(1)
+    world.change(PolicySpec(max_num_batched_tokens=2), at=1).steps(1)
+    assert world.plans[-1].left_out == (LeftOut(RequestId("c"), WaitReason.BUDGET),)
+
+
+def test_a_decode_that_prefills_leave_out_is_told_so() -> None:
+    world = World(budget=4, policy=PolicySpec(interleave="prefill-first")).arrive("a", prompt=1).steps(1)
+    world.arrive("b", prompt=9, at=1).steps(1)
+    assert world.plans[-1].left_out == (LeftOut(RequestId("a"), WaitReason.DECODE_SHARE),)
 
 
 def test_a_prefill_that_hits_its_share_is_told_so() -> None:
-    world = World(policy=SchedulingPolicy(interleave=OneEach())).arrive("a", prompt=2).arrive("b", prompt=2).steps(1)
-    assert world.chunk_sizes("a") == [1]
-    assert doors(world) == [("b", WaitReason.PREFILL_SHARE)]
+    world = World(budget=8, policy=PolicySpec(interleave="shared", max_prefill_share=0.25)).arrive("a", prompt=1).steps(1)
+    world.arrive("b", prompt=9, at=1).arrive("c", prompt=2, at=1).steps(1)
+    assert world.chunk_sizes("b") == [2]
+    assert doors(world) == [("c", WaitReason.PREFILL_SHARE)]
+
+
+def test_a_long_prompt_that_hits_its_share_is_told_so() -> None:
+    policy = PolicySpec(
+        long_prompts="limited", long_prompt_tokens=8, max_long_prefills=2, long_prompt_share=0.5, min_long_prompt_tokens=1
+    )
+    world = World(budget=8, policy=policy).arrive("s", prompt=5).arrive("a", prompt=20).arrive("b", prompt=20).steps(1)
+    world.arrive("t", prompt=8, at=1).steps(1)
+    assert doors(world) == [("b", WaitReason.LONG_PROMPT)]
+    assert world.chunk_sizes("a") == [3, 3]
 
 
 # ---- admission ---------------------------------------------------------------------------------------------------
@@ -147,7 +175,7 @@ def test_who_just_came_in_is_not_displaced_by_another_flow_in_the_same_step(num_
 def test_the_displaced_has_a_door_though_its_flow_was_empty() -> None:
     world = World(seqs=1, policy=PolicySpec(order="priority", fairness="vtc"))
     world.arrive("low", prompt=2, priority=1, tenant="x").arrive("urgent", prompt=2, at=1, tenant="y").steps(2)
-    assert world.plans[-1].doors == (Door("x", RequestId("low"), WaitReason.PREEMPTION),)
+    assert world.plans[-1].doors == (Door("all", RequestId("low"), WaitReason.PREEMPTION),)
 
 
 def test_a_long_prefill_of_lower_priority_does_not_shut_the_door() -> None:

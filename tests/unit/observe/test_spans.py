@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenflow.core.events import Event
+from evenflow.core.events import Event, PolicyChanged
 from evenflow.core.plan import WaitReason
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.fold import SpanFold, spans_of
@@ -202,3 +202,22 @@ def test_gaps_are_counted_for_a_batch_that_changes(name: str) -> None:
     assert span_of(events, name).token_times == expected[name]
     assert gaps == [(1.0, 1), (1.0, 2), (1.0, 1), (1.0, 1), (2.0, 1), (2.0, 2)]
     assert RequestId(name) in {span.request_id for span in fold.live()}
+
+
+def test_a_change_of_policy_moves_those_who_live_to_other_flows() -> None:
+    """`a` waits and goes on waiting elsewhere; `b` runs, and would wait elsewhere; `c` is not known here."""
+    fold = SpanFold()
+    moved = tuple((RequestId(name), f"default/{name}") for name in "abc")
+    for event in [
+        arrived("a", 0.0),
+        arrived("b", 0.0),
+        scheduled("b", 1, 0.0),
+        step(1, 0.0, 2.0, emitted="b", door=WaitReason.KV),
+        PolicyChanged(2.0, 1, (), moved),
+        step(2, 2.0, 3.0, emitted="b", door=WaitReason.BUDGET),
+    ]:
+        fold.feed(event)
+    assert {span.request_id: span.flow for span in fold.live()} == {"a": "default/a", "b": "default/b"}
+    fold.feed(scheduled("a", 3, 3.0))
+    (span,) = (span for span in fold.live() if span.request_id == "a")
+    assert span.queue_by_reason == {"kv": 2.0, "budget": 1.0}

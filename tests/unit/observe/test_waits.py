@@ -66,3 +66,25 @@ def test_a_flow_that_no_door_names_waits_unexplained() -> None:
     waits.join(A, "one", 0.0)
     waits.decide(0.0, [])
     assert waits.leave(A, 2.0) == {"unexplained": 2.0}
+
+
+def test_the_nearest_door_counts() -> None:
+    waits = WaitFold()
+    for request_id, flow in ((A, "one/x"), (B, "one/y"), (C, "two")):
+        waits.join(request_id, flow, 0.0)
+    waits.decide(0.0, [door("one/x", WaitReason.KV), door("one", WaitReason.FAIRNESS), door("all", WaitReason.BUDGET)])
+    assert waits.leave(A, 1.0) == {"kv": 1.0}
+    assert waits.leave(B, 1.0) == {"fairness": 1.0}
+    assert waits.leave(C, 1.0) == {"budget": 1.0}
+
+
+def test_a_wait_that_moves_to_another_flow_keeps_what_it_was() -> None:
+    waits = WaitFold()
+    waits.join(A, "one", 0.0)
+    waits.decide(1.0, [door("one", WaitReason.KV)])
+    waits.move(A, "two", 4.0)
+    assert waits.num_waiting == 1
+    waits.decide(4.5, [door("two", WaitReason.KV)])
+    waits.decide(6.5, [door("two", WaitReason.BUDGET)])
+    assert waits.leave(A, 7.0) == {"iteration": 1.5, "kv": 5.0, "budget": 0.5}
+    assert waits.seconds["kv"] == 5.0
