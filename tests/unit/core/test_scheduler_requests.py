@@ -175,13 +175,8 @@ def test_the_log_of_a_request_from_arrival_to_end() -> None:
     world.run()
     a = RequestId("a")
     expected: list[Event] = [
-<<<<<<< HEAD
-        Arrived(0.5, a, 1.0, 6, 2, "all", "t", "default", 3),
-        Scheduled(1.0, 1, a, 0, resumed=False, swapped_in_tokens=0),
-=======
         Arrived(0.5, a, 1.0, 6, 2, "default", "t", "default", 3),
-        Scheduled(1.0, 1, a, 0, resumed=False),
->>>>>>> policy
+        Scheduled(1.0, 1, a, 0, resumed=False, swapped_in_tokens=0),
         FirstToken(3.0, 2, a),
         Finished(4.0, 3, a, FinishReason.LENGTH, 6, 2, 7, 0),
     ]
