@@ -139,6 +139,7 @@ def test_several_rates_give_one_line_each_and_one_that_fails_does_not_end_the_ot
         (("--rate-scales", "1,1"), "rate_scales must be different"),
         (("--model", "other"), "does not serve 'other'; it serves noop"),
         (("--tokenizer", "/nowhere"), "/nowhere"),
+        (("--out", "/nowhere/r"), "out must be in a folder that exists; /nowhere does not"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
