@@ -139,7 +139,6 @@ def test_several_rates_give_one_line_each_and_one_that_fails_does_not_end_the_ot
         (("--rate-scales", "1,1"), "rate_scales must be different"),
         (("--model", "other"), "does not serve 'other'; it serves noop"),
         (("--tokenizer", "/nowhere"), "/nowhere"),
-        (("--out", "/nowhere/r"), "out must be in a folder that exists; /nowhere does not"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -167,6 +166,15 @@ def test_a_server_that_streams_no_tokens(
     with noop_server(script) as (_, url):
         assert replay(url, tmp_path / "r") == 2
     assert "the server streamed no token" in capsys.readouterr().err
+
+
+def test_a_result_that_would_have_nowhere_to_go_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with noop_server() as (server, url):
+        assert replay(url, tmp_path / "no" / "r") == 2
+    assert "out must be in a folder that exists" in capsys.readouterr().err
+    assert server.asked == []
 
 
 def test_comparing_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

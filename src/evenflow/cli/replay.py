@@ -159,6 +159,7 @@ def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
     tokenizer = _tokenizer(options.send.tokenizer)
     columns = parse_columns(options.file.columns) if options.file.columns is not None else ColumnNames()
     count_tokens = counter(tokenizer) if tokenizer is not None else None
+    warm_up = options.report.warm_up
     return Replay(
         name=name,
         url=url,
