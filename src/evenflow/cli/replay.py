@@ -173,9 +173,7 @@ def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
         fields=options.send.fields(),
         tokenizer=tokenizer,
         content_seed=options.send.content_seed,
-        warm_up_seconds=parse_seconds(options.report.warm_up, "warm_up")
-        if options.report.warm_up is not None
-        else None,
+        warm_up_seconds=parse_seconds(warm_up, "warm_up") if warm_up is not None else None,
         slo=options.report.slo,
     )
 
