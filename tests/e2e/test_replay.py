@@ -168,6 +168,15 @@ def test_a_server_that_streams_no_tokens(
     assert "the server streamed no token" in capsys.readouterr().err
 
 
+def test_a_result_that_would_have_nowhere_to_go_is_refused_before_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with noop_server() as (server, url):
+        assert replay(url, tmp_path / "no" / "r") == 2
+    assert "out must be in a folder that exists" in capsys.readouterr().err
+    assert server.asked == []
+
+
 def test_comparing_what_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text("{}")
     assert status_of("compare", str(tmp_path / "x.json"), str(tmp_path / "x.json")) == 2

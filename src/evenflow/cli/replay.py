@@ -17,6 +17,7 @@ from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import Tokenizer, load_tokenizer
 from evenflow.replay.assess import Assessed, assess
 from evenflow.replay.load import Load, LoadOptions
+from evenflow.replay.load_run import INTERRUPTED
 from evenflow.replay.pacing import ClosedLoop, OpenLoop, Pacing, Patience
 from evenflow.replay.precise_loop import run_precisely
 from evenflow.replay.preflight import Ready, counter
@@ -105,6 +106,14 @@ class ReportOptions:
     """Write OUT.json.gz instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    file: FileOptions
+    load: LoadOptions
+    send: SendOptions
+    report: ReportOptions
+
+
 def replay(
     *,
     trace: Path,
@@ -126,25 +135,9 @@ def replay(
         Address of the server, such as http://127.0.0.1:8000.
     """
     out = report.out or Path(f"replay-{datetime.now(UTC):%Y%m%d-%H%M%S}")
-    tokenizer = _tokenizer(send.tokenizer)
-    columns = parse_columns(file.columns) if file.columns is not None else ColumnNames()
-    count_tokens = counter(tokenizer) if tokenizer is not None else None
-    what = Replay(
-        name=out.name,
-        url=url,
-        trace=open_trace(trace, Reading(load.limit, columns, file.time_unit, count_tokens)),
-        load=load,
-        pacing=send.pacing(),
-        patience=replace(Patience(), silence_seconds=parse_seconds(send.timeout, "timeout")),
-        model=send.model,
-        endpoint=send.endpoint,
-        api_key=send.api_key,
-        fields=send.fields(),
-        tokenizer=tokenizer,
-        content_seed=send.content_seed,
-        warm_up_seconds=parse_seconds(report.warm_up, "warm_up") if report.warm_up is not None else None,
-        slo=report.slo,
-    )
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"out must be in a folder that exists; {out.parent} does not")
+    what = _what(out.name, url, trace, Options(file, load, send, report))
     console = Console(stderr=True, highlight=False)
     console.print(what.trace.describe(), soft_wrap=True)
     points = [what] if report.rate_scales is None else at_rates(what, parse_scales(report.rate_scales))
@@ -154,10 +147,35 @@ def replay(
         if point.error is not None and len(points) == 1:
             raise point.error
         done.append((point, _keep(point, out.with_name(point.what.name), suffix, console)))
+        if point.result is not None and point.result.gave_up == INTERRUPTED:
+            break  # whoever interrupts one run wants no other
     if len(points) > 1:
         show_sweep(done, Console(highlight=False))
     if not all(assessed is not None and assessed.verdict.valid for _, assessed in done):
         sys.exit(1)
+
+
+def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
+    tokenizer = _tokenizer(options.send.tokenizer)
+    columns = parse_columns(options.file.columns) if options.file.columns is not None else ColumnNames()
+    count_tokens = counter(tokenizer) if tokenizer is not None else None
+    warm_up = options.report.warm_up
+    return Replay(
+        name=name,
+        url=url,
+        trace=open_trace(trace, Reading(options.load.limit, columns, options.file.time_unit, count_tokens)),
+        load=options.load,
+        pacing=options.send.pacing(),
+        patience=replace(Patience(), silence_seconds=parse_seconds(options.send.timeout, "timeout")),
+        model=options.send.model,
+        endpoint=options.send.endpoint,
+        api_key=options.send.api_key,
+        fields=options.send.fields(),
+        tokenizer=tokenizer,
+        content_seed=options.send.content_seed,
+        warm_up_seconds=parse_seconds(warm_up, "warm_up") if warm_up is not None else None,
+        slo=options.report.slo,
+    )
 
 
 def _runner(console: Console) -> Callable[[Replay], Result]:

@@ -24,6 +24,7 @@ from evenflow.replay.watch import Progress, Watcher, nobody_watches, paint
 
 # From when everything is ready until the first intended send.
 START_SECONDS = 0.02
+INTERRUPTED = "the run was interrupted"
 _SWEEP_SECONDS = 0.25
 _HEARTBEAT_SECONDS = 0.02
 
@@ -264,7 +265,7 @@ class _LoadRun:
             self._loop_lags.append(self._loop.time() - due)
 
     def _interrupt(self) -> None:
-        self._gave_up = "the run was interrupted"
+        self._gave_up = INTERRUPTED
         task = asyncio.current_task()
         assert task is not None
         task.uncancel()
