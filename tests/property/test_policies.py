@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evenflow.core.events import Finished, PolicyChanged
 from evenflow.core.policy.presets import PRESETS, policy_of
 from evenflow.core.request import FinishReason
-from strategies import Scenario, Seeded, any_policy, choose, composed, scenario, scenarios
+from strategies import Scenario, Seeded, any_policy, composed, scenario, scenarios
 from world import World, assert_each_said_what_it_says_alone
 
 NUM_SCENARIOS = 400
