@@ -33,8 +33,8 @@ class Run(Protocol):
 class Facts:
     """`worst` is the largest value seen of each kind.
 
-    A policy that replaced another finds its classes and long prompts as they are. What it promises of them holds once it
-    has held (`unsettled` until then).
+    A policy that replaced another finds its classes and long prompts as they are. What it promises of them holds once
+    it has held (`unsettled` until then).
     """
 
     policy: SchedulingPolicy

@@ -138,8 +138,8 @@ def _the_order_is_kept(
     running: dict[RequestId, RequestState],
     waiting: dict[RequestId, RequestState],
 ) -> None:
-    """Nobody enters before a more deserving request of the same flow, but to use what that one cannot; victims come from
-    the back of the order."""
+    """Nobody enters before a more deserving request of the same flow, but to use what that one cannot; victims come
+    from the back of the order."""
     policy = run.scheduler.policy
     in_one_line = policy.fairness.name == "none" and not any(
         each.guaranteed_seats or each.guaranteed_blocks or each.max_seats < run.seqs or each.max_blocks < run.blocks
@@ -219,8 +219,8 @@ def _its_history_adds_up(run: Run, finished: Finished) -> None:
 
 
 def _its_tokens_are_conserved(run: Run, finished: Finished) -> None:
-    """fed = computed - cached - swapped in + lost + swapped out; `computed` is prompt + output - 1 unless it was aborted,
-    and an abort in flight also drops what was being fed."""
+    """fed = computed - cached - swapped in + lost + swapped out; `computed` is prompt + output - 1 unless it was
+    aborted, and an abort in flight also drops what was being fed."""
     request_id = finished.request_id
     seats = [e for e in run.of(Scheduled) if e.request_id == request_id]
     preempted = [e for e in run.of(Preempted) if e.request_id == request_id]

@@ -7,8 +7,8 @@ behind it:
     its class has what it may have     the class
     enough long prompts in progress    the lane of long prompts
 
-A head that does not fit (memory) may be passed by a few others of its own flow, each of which may be passed no more than
-that many times: so small requests use what a large one cannot, and the large one knows how long.
+A head that does not fit (memory) may be passed by a few others of its own flow, each of which may be passed no more
+than that many times: so small requests use what a large one cannot, and the large one knows how long.
 """
 
 from evenflow.core.draft import Draft, no_token_for
@@ -59,7 +59,8 @@ def _shut_to_all(house: House, draft: Draft) -> WaitReason | None:
 
 
 def _shut_behind(house: House, draft: Draft, lane: Lane, reason: WaitReason) -> None:
-    """Where tenants take turns, the others of the lane wait for the turn, and the head's tenant alone for the memory."""
+    """Where tenants take turns, the others of the lane wait for the turn, and the head's tenant alone for the
+    memory."""
     head = lane.head()
     if lane.num_flows == 1:
         draft.doors.append(Door(EVERYBODY, head.request.id, reason))

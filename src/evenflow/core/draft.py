@@ -104,7 +104,8 @@ def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy
 
 
 def no_token_for(draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit) -> WaitReason | None:
-    """Why `head` would get no token in this step if it came in; None if it would. Prefills before it are served first."""
+    """Why `head` would get no token in this step if it came in; None if it would. Prefills before it are served
+    first."""
     short = long = 0
     for state in draft.prefills:
         if state.key > head.key:

@@ -1,7 +1,7 @@
 """Who waits, who runs, and the verbs by which a request changes between the two.
 
-The passes of a step (memory.py, admission.py) decide; these verbs keep seats, blocks, classes, queue and log in step with
-each other. `preempt` is the one place where a victim leaves memory.
+The passes of a step (memory.py, admission.py) decide; these verbs keep seats, blocks, classes, queue and log in step
+with each other. `preempt` is the one place where a victim leaves memory.
 """
 
 from bisect import insort

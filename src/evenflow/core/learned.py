@@ -1,4 +1,5 @@
-"""What the scheduler has learned of its engine and its traffic. It outlives any policy: a live change forgets nothing."""
+"""What the scheduler has learned of its engine and its traffic. It outlives any policy: a live change forgets
+nothing."""
 
 from dataclasses import dataclass, field
 

@@ -1,7 +1,7 @@
 """First pass of a step, memory: each running request, front to back, gets the block that its next token needs.
 
-If there is none, the request at the back of the order loses its own, again and again, until it fits; at the latest it is
-itself the victim. A class within its guarantee is passed over, and a class at its maximum pays for its own growth.
+If there is none, the request at the back of the order loses its own, again and again, until it fits; at the latest it
+is itself the victim. A class within its guarantee is passed over, and a class at its maximum pays for its own growth.
 """
 
 from evenflow.core.draft import Draft

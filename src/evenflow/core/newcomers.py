@@ -1,7 +1,7 @@
 """The requests that wait and have never run: how many, how long, until when, and which of them goes first.
 
-A queue without an end turns overload into waiting that nobody wants any more, so it is bounded (intake.py). What has run
-already is not counted: its place was granted.
+A queue without an end turns overload into waiting that nobody wants any more, so it is bounded (intake.py). What has
+run already is not counted: its place was granted.
 """
 
 from collections import Counter
@@ -101,7 +101,8 @@ class Newcomers:
             yield from reversed(queue.states.values())
 
     def tokens_ahead_of(self, state: RequestState) -> int:
-        """Prompt tokens that surely come in before `state`: of better classes, and of its own flow with smaller keys."""
+        """Prompt tokens that surely come in before `state`: of better classes, and of its own flow with smaller
+        keys."""
         ahead, rank, bucket = 0, state.key[0], _bucket(state)
         for queue in self._classes.values():
             if queue.rank < rank:

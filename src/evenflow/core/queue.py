@@ -1,8 +1,8 @@
 """One flow of waiting requests: a heap ordered by the policy's key.
 
-Everything is O(log n) in the number waiting. A request that leaves from the middle (an abort, or one that fits where the
-head does not) stays in the heap as a dead entry until it surfaces, or until the dead outnumber the living and the heap is
-rebuilt.
+Everything is O(log n) in the number waiting. A request that leaves from the middle (an abort, or one that fits where
+the head does not) stays in the heap as a dead entry until it surfaces, or until the dead outnumber the living and the
+heap is rebuilt.
 """
 
 from collections.abc import Iterator

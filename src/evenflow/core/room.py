@@ -47,7 +47,8 @@ class Search:
         self._gone_blocks: Counter[str] = Counter()
 
     def find(self) -> Room | WaitReason:
-        """The fewest victims, from the back. Seats are asked for first, because a look at the prefix cache costs more."""
+        """The fewest victims, from the back. Seats are asked for first, because a look at the prefix cache costs
+        more."""
         while (shortage := self._seat_shortage()) is not None:
             if not self._add_victim(shortage):
                 return shortage.reason

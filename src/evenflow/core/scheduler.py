@@ -9,9 +9,9 @@ over one total order, and each pass only narrows what the next may do, so nothin
                 free and some token of the budget would be left for them; one that cannot shuts a door (admission.py).
     3. tokens   the interleave piece splits the budget; it is handed out front to back (draft.py).
 
-What is decided *how* is the policy's (policy/), which may be replaced between two steps. Three facts make "work exists =>
-the plan is not empty" hold: the front running request can evict everyone behind it, an idle engine may use the watermark,
-and `add` refuses what could not run alone.
+What is decided *how* is the policy's (policy/), which may be replaced between two steps. Three facts make "work exists
+=> the plan is not empty" hold: the front running request can evict everyone behind it, an idle engine may use the
+watermark, and `add` refuses what could not run alone.
 """
 
 from collections.abc import Iterator, Sequence

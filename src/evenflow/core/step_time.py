@@ -7,9 +7,9 @@ are kept, those that only decode apart from the others, so that an hour of decod
 a prefill costs. The sums of their least squares are kept up to date and solved again every few steps; no cost may be
 negative: a feature whose best coefficient would be is left out.
 
-Robust: a step that took far longer than predicted (a page fault, a neighbour) counts only as a few times the usual error,
-and the usual error follows a lasting change. Careful: a step never has more than twice the prefill tokens of the largest
-one seen, because a line through small steps says little about large ones.
+Robust: a step that took far longer than predicted (a page fault, a neighbour) counts only as a few times the usual
+error, and the usual error follows a lasting change. Careful: a step never has more than twice the prefill tokens of the
+largest one seen, because a line through small steps says little about large ones.
 """
 
 from collections import deque

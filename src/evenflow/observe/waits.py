@@ -1,8 +1,8 @@
 """Why requests wait, in seconds by reason, at a cost that does not grow with the number waiting.
 
 Each step says why the doors stayed shut, each for a flow, a lane or everybody, and the nearest door is the reason of
-everybody in a flow until the next step decides again. So a flow keeps one running total of shut seconds per reason; a request notes the totals when a step
-first passes it over, and the difference when it leaves is its own wait.
+everybody in a flow until the next step decides again. So a flow keeps one running total of shut seconds per reason; a
+request notes the totals when a step first passes it over, and the difference when it leaves is its own wait.
 
         joins            step k            step k+1           step k+2      enters
     ------|----------------|------------------|------------------|------------|----->

@@ -96,7 +96,8 @@ def test_a_decode_that_prefills_leave_out_is_told_so() -> None:
 
 
 def test_a_prefill_that_hits_its_share_is_told_so() -> None:
-    world = World(budget=8, policy=PolicySpec(interleave="shared", max_prefill_share=0.25)).arrive("a", prompt=1).steps(1)
+    policy = PolicySpec(interleave="shared", max_prefill_share=0.25)
+    world = World(budget=8, policy=policy).arrive("a", prompt=1).steps(1)
     world.arrive("b", prompt=9, at=1).arrive("c", prompt=2, at=1).steps(1)
     assert world.chunk_sizes("b") == [2]
     assert doors(world) == [("c", WaitReason.PREFILL_SHARE)]
@@ -104,7 +105,11 @@ def test_a_prefill_that_hits_its_share_is_told_so() -> None:
 
 def test_a_long_prompt_that_hits_its_share_is_told_so() -> None:
     policy = PolicySpec(
-        long_prompts="limited", long_prompt_tokens=8, max_long_prefills=2, long_prompt_share=0.5, min_long_prompt_tokens=1
+        long_prompts="limited",
+        long_prompt_tokens=8,
+        max_long_prefills=2,
+        long_prompt_share=0.5,
+        min_long_prompt_tokens=1,
     )
     world = World(budget=8, policy=policy).arrive("s", prompt=5).arrive("a", prompt=20).arrive("b", prompt=20).steps(1)
     world.arrive("t", prompt=8, at=1).steps(1)

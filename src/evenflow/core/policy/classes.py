@@ -4,9 +4,10 @@
     between      shared by all; the better rank displaces the worse, within one rank the order piece decides
     maximum      never exceeded by the class
 
-A guarantee is room that stays empty while its owner is away. A class that ranks first needs none to get in (it displaces
-the others); it needs one to get in without displacing anybody. A class that ranks last needs one if it is to get anything
-at all while the others have work. Blocks are counted per request: blocks that requests share count for each of them.
+A guarantee is room that stays empty while its owner is away. A class that ranks first needs none to get in (it
+displaces the others); it needs one to get in without displacing anybody. A class that ranks last needs one if it is to
+get anything at all while the others have work. Blocks are counted per request: blocks that requests share count for
+each of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,13 +1,15 @@
 """Who waits with whom, and which tenant is next.
 
-`OneFlow`: one queue, whoever the tenant. `VirtualTokenCounter` ("Fairness in Serving Large Language Models", OSDI 2024):
-each tenant has a counter of the service it got, in weighted tokens (an output token costs more to make than a prompt
-token to read), and the tenant of the smallest counter comes in next. A tenant that was away is lifted to the smallest
-counter of those who wait: absence earns no credit. Service is charged when it is given: the uncached prompt at first
-admission, each output token when it is made. What a preemption makes the engine compute again is charged to nobody.
+`OneFlow`: one queue, whoever the tenant. `VirtualTokenCounter` ("Fairness in Serving Large Language Models", OSDI
+2024): each tenant has a counter of the service it got, in weighted tokens (an output token costs more to make than a
+prompt token to read), and the tenant of the smallest counter comes in next. A tenant that was away is lifted to the
+smallest counter of those who wait: absence earns no credit. Service is charged when it is given: the uncached prompt at
+first admission, each output token when it is made. What a preemption makes the engine compute again is charged to
+nobody.
 
-Counters only grow. So each lane's heap of tenants may hold old values: one that surfaces is put back with its new value,
-and what is then on top is the smallest. A tenant's requests of one rank share a counter, whatever lane they wait in.
+Counters only grow. So each lane's heap of tenants may hold old values: one that surfaces is put back with its new
+value, and what is then on top is the smallest. A tenant's requests of one rank share a counter, whatever lane they wait
+in.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,8 @@
 """Long prompts may have limits of their own, so that one of them does not hold up fifty short ones.
 
-They wait in a lane of their own, of which at most `max_in_progress` are prefilled at once, and together they get at most
-a share of each step's prefill tokens while short ones want the rest. And the first of them has a few tokens of every step
-to itself, so that no stream of short prompts keeps a long one from ever finishing.
+They wait in a lane of their own, of which at most `max_in_progress` are prefilled at once, and together they get at
+most a share of each step's prefill tokens while short ones want the rest. And the first of them has a few tokens of
+every step to itself, so that no stream of short prompts keeps a long one from ever finishing.
 """
 
 from collections.abc import Sequence
