@@ -6,7 +6,7 @@ both Hypothesis (which shrinks) and seeded sweeps (which must see every behaviou
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol, TypeVar
 
@@ -173,6 +173,11 @@ def _prompt(choices: Choices, name: str, longest: int, earlier: Sequence[Request
         said = past.prompt_token_ids if kind == "repeat" else (*past.prompt_token_ids, *alone(past))
         return (*said, *tokens(name, choices.integer(0, 3)))[:longest]
     return tokens(name, length)
+
+
+def on_a_tight_budget(scenario: Scenario) -> Scenario:
+    """The same with two tokens a step, so that some who run get none: chance alone seldom makes it so."""
+    return replace(scenario, shape=replace(scenario.shape, budget=2))
 
 
 def scenario(choices: Choices, policy: PolicySpec | None = None) -> Scenario:

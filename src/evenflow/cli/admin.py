@@ -32,7 +32,13 @@ class AdminError(EvenflowError):
 
 @app.command
 def show(*, url: Url = "http://127.0.0.1:8000", admin_key: Key = None, json: bool = False) -> None:
-    """Show the policy that holds now and its bounds."""
+    """Show the policy that holds now and its bounds.
+
+    Parameters
+    ----------
+    json
+        Print the server's answer.
+    """
     _print(_ask("GET", url, admin_key, None), json)
 
 
