@@ -31,6 +31,8 @@ class LLM(OfflineEngine):
     """
 
     def __init__(self, model: str | PathLike[str] = _DEFAULT_MODEL, **settings: object) -> None:
+        if not isinstance(model, str | PathLike):
+            raise ConfigError(f"model must be a name or a path, not {type(model).__name__}")
         config = _config({"model": fspath(model), **settings})
         path = resolve_model(config.model)
         config = replace(config, policy=config.policy or OFFLINE_PRESET)

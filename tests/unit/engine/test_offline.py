@@ -340,6 +340,11 @@ def test_settings_that_cannot_be_served_are_named(settings: dict[str, object], c
         LLM("smollm2-135m", **settings)
 
 
+def test_a_model_that_is_no_name_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^model must be a name or a path, not NoneType$"):
+        LLM(None)  # type: ignore[arg-type]
+
+
 def test_a_model_that_does_not_exist_is_named() -> None:
     with pytest.raises(ModelError, match="no/such/model"):
         LLM("no/such/model", dtype="fp32")
