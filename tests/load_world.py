@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from evenflow.replay.client import Outcome, run_load
 from evenflow.replay.connection import parse_url
-from evenflow.replay.load_run import Outcome, run_load
 from evenflow.replay.noop_server import NoopServer, Script, at_once
 from evenflow.replay.pacing import OpenLoop, Pacing, Patience
 from evenflow.replay.prompts import IdPrompts

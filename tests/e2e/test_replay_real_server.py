@@ -6,6 +6,7 @@ import pytest
 
 from e2e.real_server import RealServer
 from evenflow.core.events import Arrived, FirstToken
+from evenflow.core.request import RequestId
 from evenflow.replay.load import LoadOptions
 from evenflow.replay.precise_loop import run_precisely
 from evenflow.replay.recorded import open_trace
@@ -23,7 +24,7 @@ def test_lengths_times_and_prefixes_agree_with_the_servers_own_log(real_server: 
     assert all(record.ok for record in result.records)
     assert [record.server_prompt_tokens for record in result.records] == [r.num_prompt_tokens for r in result.records]
     assert [record.num_output_tokens for record in result.records] == [r.max_tokens for r in result.records]
-    names = [f"cmpl-{record.request_id}" for record in result.records]
+    names = [RequestId(f"cmpl-{record.request_id}") for record in result.records]
     arrived = {event.request_id: event.time for event in real_server.events(Arrived)}
     first = {event.request_id: event.time for event in real_server.events(FirstToken)}
     for name, record in zip(names, result.records, strict=True):

@@ -17,8 +17,8 @@ from time import process_time
 
 from evenflow.core.errors import EngineUnavailable
 from evenflow.observe.tails import tail_of
+from evenflow.replay.client import Outcome, run_load
 from evenflow.replay.connection import parse_url
-from evenflow.replay.load_run import Outcome, run_load
 from evenflow.replay.pacing import ClosedLoop, OpenLoop, Pacing
 from evenflow.replay.precise_loop import run_precisely
 from evenflow.replay.prompts import IdPrompts

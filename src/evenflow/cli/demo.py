@@ -4,14 +4,12 @@ The load is the head of the Azure 2023 conversation trace, lengths scaled down s
 seconds rather than minutes. Latencies are the client's; what the steps were like comes from the server's event log.
 """
 
-import asyncio
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from random import Random
 
 from cyclopts.types import PositiveFloat, PositiveInt
 from rich.console import Console
@@ -24,10 +22,15 @@ from evenflow.cli.run_watch import RunWatch
 from evenflow.cli.signals import ending_in_order
 from evenflow.core.errors import ConfigError
 from evenflow.models.tokenizer import load_tokenizer
-from evenflow.replay.client import ObservedRequest, PlannedRequest, run_load
+from evenflow.replay.client import run_load
+from evenflow.replay.connection import parse_url
+from evenflow.replay.precise_loop import run_precisely
+from evenflow.replay.prompts import IdPrompts
+from evenflow.replay.request import ObservedRequest, PlannedRequest
 from evenflow.replay.server_process import server_process
+from evenflow.replay.target import Target
+from evenflow.replay.watch import Progress
 from evenflow.workload.formats import azure_excerpt
-from evenflow.workload.synthesize import RandomTokens
 from evenflow.workload.transform import fit_to_context, scale_lengths
 
 _MAX_MODEL_LEN = 2048
@@ -64,12 +67,10 @@ def demo(
     if requests > most:
         raise ConfigError(f"requests must be at most {most}: that is how much of the trace comes with evenflow")
     path = model_on_disk(model)
-    plans = _plans(path, requests, length_scale, rate_scale, seed)
-    prompts = sum(len(plan.prompt_token_ids) for plan in plans)
-    outputs = sum(plan.max_tokens for plan in plans)
-    say(
-        out, f"{len(plans)} requests over {plans[-1].send_at:.0f} s: {prompts:,} prompt tokens, {outputs:,} to generate"
-    )
+    plans = _plans(requests, length_scale, rate_scale)
+    prompts = _prompts(path, seed)
+    num_in, num_out = (sum(plan.num_prompt_tokens for plan in plans), sum(plan.max_tokens for plan in plans))
+    say(out, f"{len(plans)} requests over {plans[-1].send_at:.0f} s: {num_in:,} prompt tokens, {num_out:,} to generate")
     with ending_in_order(), tempfile.TemporaryDirectory(prefix="evenflow-demo-") as folder:
         log = Path(folder) / "events.jsonl"
         watch = RunWatch([ObservedRequest(plan, plan.send_at) for plan in plans], log)
@@ -77,7 +78,7 @@ def demo(
             with server_process(_arguments(path, log)) as server:
                 with saying(stage, f"starting a server on {path.name}"):
                     url = server.url()
-                interrupted = _run(stage, watch, url, plans)
+                interrupted = _run(stage, watch, Target(parse_url(url), "demo"), plans, prompts)
             watch.look()
     for piece in report(watch):
         out.print(piece, highlight=False)
@@ -87,18 +88,23 @@ def demo(
         sys.exit(1)
 
 
-def _plans(path: Path, count: int, length_scale: float, rate_scale: float, seed: int) -> list[PlannedRequest]:
+def _plans(count: int, length_scale: float, rate_scale: float) -> list[PlannedRequest]:
     head = fit_to_context(scale_lengths(azure_excerpt().head(count), length_scale), _MAX_MODEL_LEN).requests
-    rng, source = Random(seed), RandomTokens(load_tokenizer(path))
     return [
         PlannedRequest(
+            index,
             f"demo-{index:02d}",
             request.arrival_seconds / rate_scale,
-            source.prompt(rng, request.num_prompt_tokens),
+            request.num_prompt_tokens,
             request.num_output_tokens,
         )
         for index, request in enumerate(head)
     ]
+
+
+def _prompts(path: Path, seed: int) -> IdPrompts:
+    tokenizer = load_tokenizer(path)
+    return IdPrompts([i for i in range(tokenizer.vocab_size) if not tokenizer.is_special(i)], seed)
 
 
 def _arguments(path: Path, log: Path) -> list[str]:
@@ -106,20 +112,18 @@ def _arguments(path: Path, log: Path) -> list[str]:
     return [*arguments, "--max-model-len", str(_MAX_MODEL_LEN), "--event-log", str(log)]
 
 
-def _run(stage: Console, watch: RunWatch, url: str, plans: Sequence[PlannedRequest]) -> bool:
+def _run(stage: Console, watch: RunWatch, target: Target, plans: Sequence[PlannedRequest], prompts: IdPrompts) -> bool:
     """Whether it was interrupted: what had been sent is cut then, and what was answered stays."""
 
-    def start(observed: Sequence[ObservedRequest]) -> None:
-        watch.observed = observed
+    def take(progress: Progress, now: float) -> None:
+        watch.observed = progress.observed
 
     with _shown(stage, watch):
         try:
-            asyncio.run(run_load(url, "demo", plans, on_start=start))
-        except KeyboardInterrupt:
-            return True
+            outcome = run_precisely(lambda: run_load(target, plans, prompts, watch=take))
         finally:
             watch.look()
-        return False
+    return outcome.gave_up is not None
 
 
 def _shown(stage: Console, watch: RunWatch) -> AbstractContextManager[object]:

@@ -18,7 +18,7 @@ from evenflow.cli.palette import DECODE_COLOUR, FAINT, LOOKS, PREFILL_COLOUR, QU
 from evenflow.cli.run_watch import Phase, RunWatch
 from evenflow.cli.step_chart import chart, top_of, words
 from evenflow.observe.summary import format_seconds
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 
 _CHART_HEIGHT = 4
 _LINES_AROUND_ROWS = _CHART_HEIGHT + 6  # status, the chart's words, a blank line on both sides, heading, who is off
@@ -84,7 +84,7 @@ class LiveTable:
 
     def _row(self, columns: "_Columns", request: ObservedRequest, phase: Phase) -> Text:
         plan, look = request.plan, LOOKS[phase]
-        prompt, done = len(plan.prompt_token_ids), len(request.chunk_times)
+        prompt, done = plan.num_prompt_tokens, request.num_events
         computed = prompt if request.chunk_times else self._watch.prompt_computed(request) or 0
         over = phase is Phase.DONE
         plain, veil = (FAINT, "dim ") if over else ("", "")
@@ -105,7 +105,7 @@ class _Columns:
 
     def __init__(self, observed: Sequence[ObservedRequest], width: int) -> None:
         self.name = max((len(request.plan.request_id) for request in observed), default=len("request"))
-        self._most_prompt = max((len(request.plan.prompt_token_ids) for request in observed), default=1)
+        self._most_prompt = max((request.plan.num_prompt_tokens for request in observed), default=1)
         self._most_output = max((request.plan.max_tokens for request in observed), default=1)
         bars = max(8, width - _COLUMNS_BESIDE_BARS - self.name)
         self._prompt_width = bars * 2 // 5

@@ -16,8 +16,8 @@ from evenflow.core.errors import ConfigError
 from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import Tokenizer, load_tokenizer
 from evenflow.replay.assess import Assessed, assess
+from evenflow.replay.client import INTERRUPTED
 from evenflow.replay.load import Load, LoadOptions
-from evenflow.replay.load_run import INTERRUPTED
 from evenflow.replay.pacing import ClosedLoop, OpenLoop, Pacing, Patience
 from evenflow.replay.precise_loop import run_precisely
 from evenflow.replay.preflight import Ready, counter

@@ -13,7 +13,7 @@ from evenflow.cli.palette import FAINT, LOOKS
 from evenflow.cli.run_watch import Phase, RunWatch, StepFold
 from evenflow.observe.summary import format_seconds
 from evenflow.observe.tails import MIN_EXPECTED_ABOVE, PERCENTS, tail_of
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 
 _WITHHELD = "-"
 
@@ -39,7 +39,7 @@ def _ends(watch: RunWatch, complete: Sequence[ObservedRequest]) -> Text:
     text = Text(f"{counts[Phase.DONE]} of {len(watch.observed)} requests finished", "bold")
     if complete:
         seconds = max(request.finished or 0.0 for request in complete) - min(request.intended for request in complete)
-        tokens = sum(request.num_output_tokens or len(request.chunk_times) for request in complete)
+        tokens = sum(request.num_output_tokens or request.num_events for request in complete)
         text.append(f" in {format_seconds(seconds)}: {tokens:,} output tokens", "not bold")
     others = ((Phase.FAILED, "failed"), (Phase.CUT, "cut off"), (Phase.TO_COME, "never sent"))
     said = [f"{counts[phase]} {words}" for phase, words in others if counts[phase]]

@@ -16,7 +16,7 @@ from typing import Self
 from evenflow.core.events import Arrived, Event, Finished, Preempted, Scheduled, StepRecord
 from evenflow.core.request import RequestId
 from evenflow.observe.log import EventLogReader, GrowingLines
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 
 _STEPS_KEPT = 1024
 

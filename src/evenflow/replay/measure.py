@@ -40,14 +40,14 @@ class Window:
 
 
 def window_of(records: Sequence[Record], warm_up_seconds: float | None) -> Window:
-    """From the end of the warm-up to the last send. All requests at once leave no such window: then it is the whole
-    run, drain included."""
+    """From the end of the warm-up to the last send. One request, or all at once, leave no such window: then it is the
+    whole run, drain included."""
     sent = [record.sent for record in records if record.sent is not None]
     last_send = max(sent, default=0.0)
     finished = max((record.finished for record in records if record.finished is not None), default=last_send)
     if warm_up_seconds is None:
         warm_up_seconds = last_send * _WARM_UP_SHARE if last_send >= _SHORT_SECONDS else 0.0
-    if last_send - warm_up_seconds < 1e-3 * finished:
+    if len(sent) < 2 or last_send - warm_up_seconds < 1e-3 * finished:
         return Window(0.0, finished)
     return Window(warm_up_seconds, last_send)
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from evenflow.replay.load_run import run_load
+from evenflow.replay.client import run_load
 from evenflow.replay.pacing import Patience
 from evenflow.replay.prompts import GivenOr, IdPrompts, PromptMaker, WordPrompts
 from evenflow.replay.request import ObservedRequest, PlannedRequest, Reason
@@ -19,6 +19,7 @@ from evenflow.workload.words import WORDS
 
 _PROMPT_TOKENS = 24
 _MAX_TOKENS = 4
+_ENOUGH_WORDS = 48
 _PATIENCE = Patience(silence_seconds=60.0, whole_seconds=120.0)
 
 _COUNTED = {"ignore_eos": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
@@ -132,10 +133,10 @@ async def _ids_of(questions: ServerQuestions, model: str) -> list[int]:
 
 
 async def _words_of(questions: ServerQuestions, model: str) -> list[str]:
-    """Words of one token each: asked for in halves, until half of all words are found or none is left."""
+    """Words of one token each: asked for in halves, until there are enough or none is left."""
     single: list[str] = []
     rest = [list(_spaced())]
-    while rest and len(single) < len(WORDS) // 2:
+    while rest and len(single) < _ENOUGH_WORDS:
         part = rest.pop()
         tokens = await questions.encode(model, "".join(part))
         if tokens is not None and len(tokens) == len(part):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evenflow.replay.load_run import Outcome
+from evenflow.replay.client import Outcome
 from evenflow.replay.request import ObservedRequest, Reason, TokenCounts
 
 

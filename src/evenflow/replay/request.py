@@ -91,8 +91,21 @@ class ObservedRequest:
     failure: Failure | None = None
 
     @property
+    def num_events(self) -> int:
+        """Those that brought tokens: about as many as tokens, until the server says how many there were."""
+        return sum(self.chunk_events)
+
+    @property
+    def complete(self) -> bool:
+        """It was answered to the end."""
+        return self.finished is not None and self.failure is None
+
+    @property
     def error(self) -> str | None:
-        return None if self.failure is None else self.failure.detail
+        """What the server, or the way to it, is to blame for. Being cut off by one's own client is none."""
+        if self.failure is None or self.failure.reason is Reason.INTERRUPTED:
+            return None
+        return self.failure.detail
 
     @property
     def ttft(self) -> float | None:
@@ -100,7 +113,7 @@ class ObservedRequest:
 
     @property
     def e2e(self) -> float | None:
-        return self.finished - self.intended if self.finished is not None and self.failure is None else None
+        return self.finished - self.intended if self.finished is not None and self.complete else None
 
     @property
     def gaps(self) -> list[float]:

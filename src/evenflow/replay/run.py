@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from evenflow.replay.client import Outcome, run_load
 from evenflow.replay.connection import parse_url
 from evenflow.replay.load import Load, LoadOptions, make_load
-from evenflow.replay.load_run import Outcome, run_load
 from evenflow.replay.pacing import ClosedLoop, OpenLoop, Pacing, Patience
 from evenflow.replay.preflight import LocalTokenizer, Ready, check
 from evenflow.replay.record import records_of

@@ -41,8 +41,9 @@ def nobody_watches(progress: Progress, now: float) -> None:
 
 
 async def paint(progress: Progress, watch: Watcher) -> None:
-    """Until cancelled."""
+    """At once, and then until cancelled."""
     loop = asyncio.get_running_loop()
+    watch(progress, loop.time())
     while True:
         await asyncio.sleep(_PERIOD_SECONDS)
         for _ in range(_MOST_POSTPONED):

@@ -10,7 +10,7 @@ from rich.console import Console
 from evenflow.cli.live_table import LiveTable, Places
 from evenflow.cli.palette import LOOKS
 from evenflow.cli.run_watch import Phase, RunWatch
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 from unit.cli.crowd import cut, done, failed, planned, sent
 
 NO_LOG = Path("/nonexistent/events.jsonl")

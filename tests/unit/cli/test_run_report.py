@@ -8,7 +8,7 @@ from rich.console import Console
 
 from evenflow.cli.run_report import report
 from evenflow.cli.run_watch import RunWatch
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 from story import arrived, scheduled, step
 from unit.cli.crowd import cut, done, failed, planned
 

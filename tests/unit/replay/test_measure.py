@@ -73,6 +73,8 @@ def test_requests_all_at_once_are_measured_until_the_last_answer() -> None:
     assert measured.window.start == 0.0
     assert measured.window.end == pytest.approx(5.1)
     assert measured.rates.output_tokens == pytest.approx(220 / 5.1)
+    one = measure([record(0, 0.0001, gaps=(0.5,) * 10)], None, None)
+    assert one.rates.offered == pytest.approx(1 / 5.1, rel=0.01), "one request is no rate of thousands"
 
 
 def test_nothing_sent_gives_no_number() -> None:
