@@ -224,8 +224,8 @@ def _resolve_num_host_blocks(config: EngineConfig, capabilities: Capabilities, n
     free = capabilities.free_memory - num_blocks * per_block
     if wanted > free:
         raise ConfigError(
-            f"host_kv_memory {config.host_kv_memory} does not fit: {format_bytes(max(0, free))} of memory is free beside "
-            f"the weights and the KV cache; use less than that, or lower kv_memory"
+            f"host_kv_memory {config.host_kv_memory} does not fit: {format_bytes(max(0, free))} of memory is free "
+            f"beside the weights and the KV cache; use less than that, or lower kv_memory"
         )
     if wanted < per_block:
         raise ConfigError(

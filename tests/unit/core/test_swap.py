@@ -109,9 +109,7 @@ def test_host_blocks_that_are_read_in_a_step_are_not_written_in_it() -> None:
     policy = replace(SWAPS, order="priority", max_backfill=1)
 
     def play(host_blocks: int) -> World:
-        world = World(
-            blocks=7, block_size=2, seqs=2, host_blocks=host_blocks, policy=policy, prefix_caching=False
-        )
+        world = World(blocks=7, block_size=2, seqs=2, host_blocks=host_blocks, policy=policy, prefix_caching=False)
         world.arrive("a", prompt=7, max_tokens=5).arrive("h", prompt=5, max_tokens=6)
         world.arrive("low", prompt=1, max_tokens=8, priority=2, at=3)
         world.arrive("k", prompt=1, max_tokens=2, priority=1, at=5).run()
