@@ -2,8 +2,8 @@
 
     seconds per block = S / B        S = fading * S + seconds, B = fading * B + blocks, at every step that copies
 
-The last twenty such steps or so count, and what is old is worth nothing: somebody who acts on it, and so copies
-nothing, would believe one slow copy for ever. Each time that this happens the answer ages, until it is none.
+The last twenty such steps or so count. What is old is worth nothing: somebody who acts on it, and so copies nothing,
+would believe one slow copy for ever. Each time that this happens the answer ages, until it is none.
 """
 
 _FADING = 0.95

@@ -21,10 +21,12 @@ from evenflow.engine.messages import Add
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """`seconds` that it took, without other engines' turns. Times of events are on the machine's clock."""
+    """`seconds` that it took, without other engines' turns, and `processor_seconds` of this process, all threads, which
+    other processes hardly change. Times of events are on the machine's clock."""
 
     events: tuple[Event, ...]
     seconds: float
+    processor_seconds: float
 
     def tokens_until(self, seconds: float) -> int:
         """Tokens that steps of the first so many seconds fed."""
@@ -42,7 +44,7 @@ def play(core: EngineCore, load: Sequence[Request]) -> Played:
     """Until every request has ended. Arrival times count from the beginning; the ids must be new to the engine."""
     waiting = sorted(load, key=lambda request: request.arrival_time, reverse=True)
     events: list[Event] = []
-    begin = time.monotonic()
+    begin, begin_processor = time.monotonic(), time.process_time()
     while waiting or core.has_work:
         now = time.monotonic() - begin
         while waiting and waiting[-1].arrival_time <= now:
@@ -52,7 +54,7 @@ def play(core: EngineCore, load: Sequence[Request]) -> Played:
             events += core.step().events
         elif waiting:
             time.sleep(max(0.0, waiting[-1].arrival_time - (time.monotonic() - begin)))
-    return Played(tuple(events), time.monotonic() - begin)
+    return Played(tuple(events), time.monotonic() - begin, time.process_time() - begin_processor)
 
 
 def play_in_turns(engines: Mapping[str, EngineCore], load: Sequence[Request]) -> dict[str, Played]:
@@ -62,16 +64,17 @@ def play_in_turns(engines: Mapping[str, EngineCore], load: Sequence[Request]) ->
         for request in load:
             core.accept(Add(replace(request, arrival_time=now)))
     events: dict[str, list[Event]] = {name: [] for name in engines}
-    seconds = dict.fromkeys(engines, 0.0)
+    seconds, processor_seconds = dict.fromkeys(engines, 0.0), dict.fromkeys(engines, 0.0)
     given = dict.fromkeys(engines, 0)
     busy = set(engines)
     while busy:
         name = min(sorted(busy), key=given.__getitem__)
-        began = time.perf_counter()
+        began, began_processor = time.perf_counter(), time.process_time()
         result = engines[name].step()
         seconds[name] += time.perf_counter() - began
+        processor_seconds[name] += time.process_time() - began_processor
         events[name] += result.events
         given[name] += len(result.outputs)
         if not engines[name].has_work:
             busy.remove(name)
-    return {name: Played(tuple(events[name]), seconds[name]) for name in engines}
+    return {name: Played(tuple(events[name]), seconds[name], processor_seconds[name]) for name in engines}
