@@ -5,7 +5,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_vo
 
 import torch
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
@@ -106,6 +106,7 @@ class Int8GemmArgs(Structure):
         ("w_sums", c_void_p),
         ("bias", c_void_p),
         ("out", c_void_p),
+        ("maxima", c_void_p),
         ("out_stride", c_int64),
         ("m", c_int32),
         ("n", c_int32),
@@ -120,11 +121,50 @@ class Bf16GemmArgs(Structure):
         ("packed", c_void_p),
         ("bias", c_void_p),
         ("out", c_void_p),
+        ("maxima", c_void_p),
         ("a_stride", c_int64),
         ("out_stride", c_int64),
         ("m", c_int32),
         ("n", c_int32),
         ("padded_k", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class SampleArgs(Structure):
+    _fields_ = (
+        ("logits", c_void_p),
+        ("maxima", c_void_p),
+        ("logit_rows", c_void_p),
+        ("rows", c_void_p),
+        ("places", c_void_p),
+        ("temperature", c_void_p),
+        ("top_k", c_void_p),
+        ("top_p", c_void_p),
+        ("min_p", c_void_p),
+        ("seed", c_void_p),
+        ("tokens", c_void_p),
+        ("stride", c_int64),
+        ("num_rows", c_int32),
+        ("vocab", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class LogprobArgs(Structure):
+    _fields_ = (
+        ("logits", c_void_p),
+        ("logit_rows", c_void_p),
+        ("token_ids", c_void_p),
+        ("num_top", c_void_p),
+        ("logprobs", c_void_p),
+        ("ranks", c_void_p),
+        ("top_ids", c_void_p),
+        ("top_logprobs", c_void_p),
+        ("stride", c_int64),
+        ("num_rows", c_int32),
+        ("most_top", c_int32),
+        ("vocab", c_int32),
         ("dtype", c_int32),
     )
 
@@ -142,4 +182,6 @@ class KernelTable(Structure):
         ("gated", ctypes.CFUNCTYPE(None, POINTER(GatedArgs))),
         ("int8_gemm", ctypes.CFUNCTYPE(None, POINTER(Int8GemmArgs))),
         ("bf16_gemm", ctypes.CFUNCTYPE(None, POINTER(Bf16GemmArgs))),
+        ("sample", ctypes.CFUNCTYPE(None, POINTER(SampleArgs))),
+        ("logprobs", ctypes.CFUNCTYPE(None, POINTER(LogprobArgs))),
     )

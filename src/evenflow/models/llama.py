@@ -66,8 +66,8 @@ class LlamaModel:
         self.dtype = embedding.dtype if dtype is None else dtype
         self._embedding = embedding
         self.layers = tuple(layers)
-        self._norm = norm
-        self._head = head
+        self.norm = norm
+        self.head = head
         # Rounded like transformers: Gemma's sqrt(hidden_size) is a number of the model's dtype.
         scale = config.embedding_scale
         self._embedding_scale = None if scale is None else torch.tensor(scale, dtype=self.dtype, device=self.device)
@@ -82,7 +82,7 @@ class LlamaModel:
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention, logit_rows: Tensor) -> Tensor:
         """Logits, float32 [len(logit_rows), vocab_size], of the tokens at `logit_rows` only."""
-        return self.logits(self.hidden(token_ids, positions, attention).index_select(0, logit_rows))
+        return self.logits(self.hidden(token_ids, positions, attention).index_select(0, logit_rows)).float()
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """[T, hidden_size], scaled where the architecture does so."""
@@ -101,8 +101,8 @@ class LlamaModel:
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [R, vocab_size] for any rows of `hidden`; a tensor of the caller's own, to overwrite."""
-        return self._head(rms_norm(hidden, self._norm, self.config.rms_norm_eps)).float()
+        """[R, vocab_size], of the activations' dtype, for any rows of `hidden`."""
+        return self.head(rms_norm(hidden, self.norm, self.config.rms_norm_eps))
 
     def _attend(
         self, index: int, layer: DecoderLayer, hidden: Tensor, angles: tuple[Tensor, Tensor], attention: Attention

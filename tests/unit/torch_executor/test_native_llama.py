@@ -20,7 +20,9 @@ from evenflow.executors.torch.attention import PagedAttention
 from evenflow.executors.torch.executor import LayerAttention, Model
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import build_layout, token_positions
+from evenflow.executors.torch.logits import Logits
 from evenflow.executors.torch.native_llama import NativeLlama
+from evenflow.executors.torch.vocab_blocks import block_maxima
 from evenflow.kernels.native import INSTRUCTION_SETS, Kernels, load_kernels
 from evenflow.kernels.native_operators import select_operators
 from evenflow.models.llama import LlamaModel
@@ -119,7 +121,8 @@ class Machine:
             self.attention.begin(layout)
             tokens = [token for name, count in step.items() for token in TEXTS[name][done[name] : done[name] + count]]
             positions = torch.from_numpy(token_positions(query_start, context_len).astype(np.int64))
-            logits = self.model.logits(self.model.hidden(torch.tensor(tokens), positions, self.attention)).clone()
+            hidden = self.model.hidden(torch.tensor(tokens), positions, self.attention)
+            logits = Logits.of(self.model.logits(hidden)).values.float().clone()
             for (name, count), (begin, end) in zip(step.items(), pairwise(query_start.tolist()), strict=True):
                 seen[name].append(logits[begin:end])
                 done[name] += count
@@ -171,3 +174,18 @@ def test_buffers_grow_for_a_larger_step(form: str, folder: Callable[[str], Path]
     ample, grown = Machine.native(model, kernels, 64), Machine.native(model, kernels, 1)
     assert_same_bits(grown.run(MIXED), ample.run(MIXED))
     assert_same_bits(grown.run(MIXED), ample.run(MIXED))
+
+
+@EVERY_FORMAT
+@EVERY_NATIVE
+@pytest.mark.parametrize("vocab_size", [256, 300, 1000])
+def test_the_head_knows_the_largest_logit_of_each_block(
+    kernels: Kernels, form: str, vocab_size: int, tmp_path: Path
+) -> None:
+    tiny_model("llama", vocab_size=vocab_size).save_pretrained(tmp_path)
+    machine = Machine.native(load(tmp_path, form, kernels), kernels)
+    for num_rows in (1, 3, 20):
+        hidden = torch.randn(num_rows, machine.model.config.hidden_size, generator=torch.Generator().manual_seed(1))
+        logits = Logits.of(machine.model.logits(hidden.to(torch.float32 if form == "int8" else torch.bfloat16)))
+        assert logits.maxima is not None
+        assert np.array_equal(logits.maxima.numpy(), block_maxima(logits.values.float()))

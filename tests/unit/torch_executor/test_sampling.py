@@ -1,4 +1,4 @@
-"""The sampler against the reference, and each request against its neighbours."""
+"""The sampler against the reference, each request against its neighbours, and the bodies against each other."""
 
 import random
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from evenflow.core.plan import Entry
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.executors.torch.draw import block_times, token_times
+from evenflow.executors.torch.logits import Logits
 from evenflow.executors.torch.sampling import Sampler
-from evenflow.executors.torch.vocab_blocks import BLOCK
+from evenflow.executors.torch.vocab_blocks import BLOCK, block_maxima
+from evenflow.kernels.native import Kernels
+from unit.kernels.attention_world import FALLBACK, runnable_kernels
 from unit.torch_executor.reference import could_win, distribution
 
 Rows = list[list[float]]
@@ -24,19 +27,21 @@ def request(sampling: SamplingParams, *, prompt: Sequence[int] = (0,), eos: Sequ
     return Request(RequestId("r"), tuple(prompt), sampling, 0.0, eos_token_ids=tuple(eos))
 
 
-def fresh(vocab_size: int, max_num_seqs: int = 16) -> Sampler:
-    return Sampler(max_num_seqs=max_num_seqs, vocab_size=vocab_size, seeds=random.Random(0))
+def fresh(vocab_size: int, max_num_seqs: int = 16, kernels: Kernels | None = None) -> Sampler:
+    return Sampler(max_num_seqs=max_num_seqs, vocab_size=vocab_size, seeds=random.Random(0), kernels=kernels)
 
 
-def generate(requests: Sequence[Request], steps: Sequence[Rows], *, first_row: int = 0) -> list[list[int]]:
+def generate(
+    requests: Sequence[Request], steps: Sequence[Rows], *, first_row: int = 0, kernels: Kernels | None = None
+) -> list[list[int]]:
     """The output of each request over the steps; `steps[s][i]` are the logits of request i in step s."""
-    sampler = fresh(len(steps[0][0]))
+    sampler = fresh(len(steps[0][0]), kernels=kernels)
     rows = np.arange(first_row, first_row + len(requests))
     for row, each in zip(rows.tolist(), requests, strict=True):
         sampler.enter(row, Entry(each, each.prompt_token_ids, 0))
     outputs: list[list[int]] = [[] for _ in requests]
     for place, logits in enumerate(steps):
-        tokens = sampler.sample(torch.tensor(logits, dtype=torch.float32), rows, np.full(len(rows), place))
+        tokens = sampler.sample(Logits(torch.tensor(logits, dtype=torch.float32)), rows, np.full(len(rows), place))
         for output, token_id in zip(outputs, tokens.tolist(), strict=True):
             output.append(token_id)
     return outputs
@@ -116,6 +121,65 @@ def drawn(token_id: int, sampling: SamplingParams, place: int, probabilities: li
     return filtered or could_win(block, sums, block_times(seeds, places, np.arange(len(sums))).tolist())
 
 
+NATIVE = [kernels for kernels in runnable_kernels() if kernels is not FALLBACK]
+EVERY_NATIVE = pytest.mark.parametrize("native", NATIVE, ids=lambda k: k.isa)
+
+
+@EVERY_NATIVE
+@given(batch=batches())
+def test_every_body_gives_the_same_tokens(native: Kernels, batch: tuple[list[Request], list[Rows]]) -> None:
+    requests, steps = batch
+    assert generate(requests, steps, kernels=native) == generate(requests, steps, kernels=FALLBACK)
+
+
+LARGE_VOCABULARIES = [49_152, 50_257]
+KINDS = {
+    "greedy": SamplingParams(temperature=0),
+    "plain": SamplingParams(temperature=0.8),
+    "hot": SamplingParams(temperature=5.0),
+    "top_k": SamplingParams(top_k=50),
+    "wide top_k": SamplingParams(temperature=3.0, top_k=3000),
+    "top_p": SamplingParams(temperature=0.6, top_p=0.95),
+    "wide top_p": SamplingParams(temperature=4.0, top_p=0.999),
+    "min_p": SamplingParams(min_p=0.05),
+    "all": SamplingParams(temperature=2.0, top_k=400, top_p=0.9, min_p=0.001),
+}
+
+
+@EVERY_NATIVE
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("vocab_size", LARGE_VOCABULARIES)
+@pytest.mark.parametrize("with_maxima", [False, True], ids=["alone", "with maxima"])
+def test_every_body_draws_the_same_from_a_large_vocabulary(
+    native: Kernels, dtype: torch.dtype, vocab_size: int, with_maxima: bool
+) -> None:
+    generator = torch.Generator().manual_seed(vocab_size)
+    logits = (torch.randn(len(KINDS), vocab_size, generator=generator) * 4).to(dtype)
+    logits[:, 7] = torch.nan
+    drawn = []
+    for kernels in (native, FALLBACK):
+        sampler = fresh(vocab_size, kernels=kernels)
+        rows = np.arange(len(KINDS))
+        for row, sampling in enumerate(KINDS.values()):
+            sampler.enter(row, Entry(request(replace(sampling, seed=row)), (0,), 0))
+        known = torch.from_numpy(block_maxima(logits.nan_to_num(-torch.inf).float())) if with_maxima else None
+        each = [sampler.sample(Logits(logits.clone(), known), rows, np.full(len(rows), place)) for place in range(20)]
+        drawn.append(np.stack(each))
+    assert np.array_equal(drawn[0], drawn[1])
+    assert len(np.unique(drawn[0][:, 1:])) > 20
+
+
+@EVERY_NATIVE
+def test_logits_are_left_as_they_are(native: Kernels) -> None:
+    logits = torch.randn(2, 700, generator=torch.Generator().manual_seed(0))
+    before = logits.clone()
+    sampler = fresh(700, kernels=native)
+    for row, sampling in enumerate((SamplingParams(logit_bias=((3, 50.0),)), SamplingParams(temperature=0.5))):
+        sampler.enter(row, Entry(request(sampling), (0,), 0))
+    assert sampler.sample(Logits(logits), np.arange(2), np.zeros(2, dtype=np.int64))[0] == 3
+    assert torch.equal(logits, before)
+
+
 @given(batches(), st.integers(0, 8))
 def test_neighbours_and_row_numbers_change_nothing(batch: tuple[list[Request], list[Rows]], first_row: int) -> None:
     requests, steps = batch
@@ -138,7 +202,7 @@ def test_a_preemption_changes_nothing(batch: tuple[list[Request], list[Rows]], a
             sampler.leave(seat)
             seat = place + 1
             sampler.enter(seat, Entry(each, (*each.prompt_token_ids, *output), 0))
-        output += sampler.sample(row, np.array([seat]), np.array([place])).tolist()
+        output += sampler.sample(Logits(row), np.array([seat]), np.array([place])).tolist()
     assert output == generate([each], [[step[0]] for step in steps])[0]
 
 
@@ -209,19 +273,22 @@ def test_tokens_come_as_often_as_their_probability(sampling: SamplingParams) -> 
     counts = np.zeros(12)
     for place in range(3):
         batch = torch.tensor(logits, dtype=torch.float32).repeat(draws, 1)
-        counts += np.bincount(sampler.sample(batch, rows, np.full(draws, place)), minlength=12)
+        counts += np.bincount(sampler.sample(Logits(batch), rows, np.full(draws, place)), minlength=12)
     assert ((counts - 3 * draws * expected) ** 2 / (3 * draws * expected)).sum() < CHI_SQUARE_11
 
 
 NAN, INF = float("nan"), float("inf")
 
 
+@pytest.mark.parametrize("kernels", runnable_kernels(), ids=lambda k: k.isa or "torch")
 @pytest.mark.parametrize("sampling", [SamplingParams(temperature=0), SamplingParams(seed=3), SamplingParams(top_p=0.5)])
-def test_spoiled_logits_give_a_defined_token_and_spare_the_neighbours(sampling: SamplingParams) -> None:
+def test_spoiled_logits_give_a_defined_token_and_spare_the_neighbours(
+    sampling: SamplingParams, kernels: Kernels
+) -> None:
     spoiled: Rows = [[NAN] * 3, [NAN, 1.0, NAN], [-INF] * 3, [-INF, -INF, 0.0], [0.0, INF, 0.0], [NAN, -INF, INF]]
     good = [0.0, 1.0, 2.0]
     each, neighbour = request(sampling), request(SamplingParams(seed=9))
-    outputs = [generate([each, neighbour], [[row, good]]) for row in spoiled]
+    outputs = [generate([each, neighbour], [[row, good]], kernels=kernels) for row in spoiled]
     assert [output[0][0] for output in outputs] == [0, 1, 0, 2, 1, 2]
     assert {output[1][0] for output in outputs} == {one(SamplingParams(seed=9), good)[0]}
 

@@ -20,6 +20,7 @@ from evenflow.executors.torch.host_memory import HostMemory
 from evenflow.executors.torch.inputs import InputBuilder, StepInputs
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import BatchLayout
+from evenflow.executors.torch.logits import Logits
 from evenflow.executors.torch.logprobs import token_logprobs
 from evenflow.executors.torch.rows import RequestRows
 from evenflow.executors.torch.sampling import Sampler
@@ -46,8 +47,8 @@ class Model(Protocol):
         """[T] token ids and positions to what the last layer leaves, [T, hidden_size]."""
         ...
 
-    def logits(self, hidden: Tensor, /) -> Tensor:
-        """Rows of `hidden` to fp32 [R, vocab_size], which the caller may overwrite."""
+    def logits(self, hidden: Tensor, /) -> Tensor | Logits:
+        """Rows of `hidden` to fp32 or bf16 [R, vocab_size]; valid until the next call."""
         ...
 
 
@@ -124,16 +125,14 @@ class TorchExecutor:
             return {}, {}
         if len(inputs.logit_rows) < len(hidden):
             hidden = hidden.index_select(0, torch.from_numpy(inputs.logit_rows))
-        logits = self._model.logits(hidden)
-        asking = [i for i, request_id in enumerate(inputs.sampling_ids) if request_id in self._logprobs]
-        # The sampler overwrites its logits, and the reports are about the model's own.
-        own = logits[asking] if asking else None
+        logits = Logits.of(self._model.logits(hidden))
         tokens = self._sampler.sample(logits, inputs.sampling_rows, inputs.places).tolist()
         sampled = dict(zip(inputs.sampling_ids, tokens, strict=True))
-        if own is None:
+        if not self._logprobs:
             return sampled, {}
+        asking = [i for i, request_id in enumerate(inputs.sampling_ids) if request_id in self._logprobs]
         ids = [inputs.sampling_ids[i] for i in asking]
-        reports = token_logprobs(own, [sampled[i] for i in ids], [self._logprobs[i] for i in ids])
+        reports = token_logprobs(logits, asking, [sampled[i] for i in ids], [self._logprobs[i] for i in ids])
         return sampled, dict(zip(ids, reports, strict=True))
 
     def _prompt_logprobs(self, chunks: Sequence[Chunk], hidden: Tensor) -> dict[RequestId, tuple[TokenLogprobs, ...]]:
@@ -147,8 +146,8 @@ class TorchExecutor:
                 entries: list[TokenLogprobs] = []
                 for begin in range(0, len(targets), LOGPROB_ROWS):
                     wanted = targets[begin : begin + LOGPROB_ROWS]
-                    logits = self._model.logits(hidden[at + begin : at + begin + len(wanted)])
-                    entries += token_logprobs(logits, wanted, [num_top] * len(wanted))
+                    logits = Logits.of(self._model.logits(hidden[at + begin : at + begin + len(wanted)]))
+                    entries += token_logprobs(logits, range(len(wanted)), wanted, [num_top] * len(wanted))
                 if entries:
                     reports[chunk.request_id] = tuple(entries)
             at += len(chunk.token_ids)

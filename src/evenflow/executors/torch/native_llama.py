@@ -18,23 +18,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from evenflow.executors.torch.kernel_records import Rows, norm_of, product_of, rows_from, rows_to, tiled_rows
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import BatchLayout
+from evenflow.executors.torch.logits import Logits
 from evenflow.executors.torch.native_attention import NO_WINDOW
+from evenflow.executors.torch.native_head import NativeHead
 from evenflow.executors.torch.program import Program
-from evenflow.kernels.abi import (
-    DTYPE_CODES,
-    AttentionArgs,
-    Bf16GemmArgs,
-    GatedArgs,
-    Int8GemmArgs,
-    KernelTable,
-    NormArgs,
-    PoolArgs,
-    RotaryArgs,
-    RowsArgs,
-)
-from evenflow.kernels.operators import BF16_K_STEP, TILE_ROWS, Bf16Weight, Gate, Int8Rows, Int8Weight
+from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, GatedArgs, KernelTable, PoolArgs, RotaryArgs
+from evenflow.kernels.operators import Gate, Int8Rows
 from evenflow.models.architectures import Activation
 from evenflow.models.config import ModelConfig, RopeConfig
 from evenflow.models.linear import Bf16Linear, Int8Linear, Linear
@@ -42,9 +34,6 @@ from evenflow.models.llama import LlamaModel
 from evenflow.models.rope import RotaryEmbedding
 
 _BF16 = DTYPE_CODES[torch.bfloat16]
-
-
-Rows = Int8Rows | Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,8 +57,8 @@ class _Buffers:
     def for_model(cls, config: ModelConfig, num_tokens: int, stream: torch.dtype) -> "_Buffers":
         heads = config.num_heads * config.head_dim
         qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-        left: Callable[[int, int], Rows] = Int8Rows.empty if stream == torch.float32 else _tiled
-        attended = _tiled(num_tokens, heads)
+        left: Callable[[int, int], Rows] = Int8Rows.empty if stream == torch.float32 else tiled_rows
+        attended = tiled_rows(num_tokens, heads)
         return cls(
             hidden=torch.zeros(num_tokens, config.hidden_size, dtype=stream),
             qkv=torch.zeros(num_tokens, qkv, dtype=torch.bfloat16),
@@ -80,12 +69,6 @@ class _Buffers:
             heads=Int8Rows.empty(num_tokens, heads) if stream == torch.float32 else attended,
             wide=left(num_tokens, config.intermediate_size),
         )
-
-
-def _tiled(num_rows: int, dim: int) -> Tensor:
-    """bf16 [num_rows, dim], inside whole tiles of zeros."""
-    shape = (-(-num_rows // TILE_ROWS) * TILE_ROWS, -(-dim // BF16_K_STEP) * BF16_K_STEP)
-    return torch.zeros(shape, dtype=torch.bfloat16)[:num_rows, :dim]
 
 
 class _Angles:
@@ -150,9 +133,9 @@ class NativeLlama:
         return hidden.add_(self._buffers.added[:num_tokens])
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor, /) -> Tensor:
-        """Rows of `hidden` to float32 [R, vocab_size]."""
-        return self._model.logits(hidden)
+    def logits(self, hidden: Tensor, /) -> Logits:
+        """Rows of `hidden`, at most as many as the step had; valid until the next call."""
+        return self._head.logits(hidden)
 
     # ---- building the program --------------------------------------------------------------------------------------
 
@@ -165,6 +148,7 @@ class NativeLlama:
         }
         self._rotaries: list[RotaryArgs] = []
         self._attentions: list[AttentionArgs] = []
+        self._head = NativeHead(self._model, self._table, self._buffers.narrow)
         self._program = Program()
         for index in range(config.num_layers):
             self._add_attention(index)
@@ -186,43 +170,33 @@ class NativeLlama:
         self._add_norm(layer.mlp_norm, buffers.narrow, addend=buffers.added)
         self._add_product(layer.gate_up, buffers.narrow, buffers.gate_up)
         gate = Gate.SILU if self.config.activation is Activation.SILU else Gate.GELU_TANH
-        rows = _written(_rows(buffers.gate_up, self.config.intermediate_size), buffers.wide)
+        rows = rows_to(rows_from(buffers.gate_up, self.config.intermediate_size), buffers.wide)
         gated = GatedArgs(rows=rows, activation=gate)
         self._program.add(self._table.gated, gated, counter=(gated.rows, "num_rows"))
         self._add_product(layer.down, buffers.wide, buffers.added)
         self._add_post_norm(layer.mlp_post_norm)
 
     def _add_norm(self, weight: Tensor, out: Rows, *, addend: Tensor | None) -> None:
-        hidden = self._buffers.hidden
-        args = NormArgs(rows=_written(_rows(hidden, hidden.shape[1]), out))
-        args.weight, args.eps = weight.data_ptr(), self.config.rms_norm_eps
+        args = norm_of(self._buffers.hidden, weight, self.config.rms_norm_eps, out)
         if addend is not None:
             args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
         self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
 
     def _add_post_norm(self, weight: Tensor | None) -> None:
         """Gemma's norm of what is about to be added, in place."""
-        if weight is None:
-            return
-        added = self._buffers.added
-        args = NormArgs(rows=_rows(added, added.shape[1]), weight=weight.data_ptr(), eps=self.config.rms_norm_eps)
-        args.rows.out, args.rows.out_stride = added.data_ptr(), added.stride(0)
-        self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
+        if weight is not None:
+            added = self._buffers.added
+            args = norm_of(added, weight, self.config.rms_norm_eps, added)
+            self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
 
     def _add_quantise(self, rows: Tensor, out: Int8Rows) -> None:
-        args = _written(_rows(rows, rows.shape[1]), out)
+        args = rows_to(rows_from(rows, rows.shape[1]), out)
         self._program.add(self._table.quantise, args, counter=(args, "num_rows"))
 
     def _add_product(self, linear: Linear, rows: Rows, out: Tensor) -> None:
-        if isinstance(linear, Int8Linear):
-            assert isinstance(rows, Int8Rows)
-            int8 = _int8_product(linear.weight, rows, out)
-            self._program.add(self._table.int8_gemm, int8, counter=(int8, "m"))
-        else:
-            assert isinstance(linear, Bf16Linear)
-            assert isinstance(rows, Tensor)
-            bf16 = _bf16_product(linear.weight, rows, out)
-            self._program.add(self._table.bf16_gemm, bf16, counter=(bf16, "m"))
+        args = product_of(linear, rows, out)
+        kernel = self._table.int8_gemm if isinstance(linear, Int8Linear) else self._table.bf16_gemm
+        self._program.add(kernel, args, counter=(args, "m"))
 
     def _pool(self, index: int) -> PoolArgs:
         memory = self._memory
@@ -266,48 +240,3 @@ class NativeLlama:
         )
         self._attentions.append(args)
         self._program.add(self._table.attention, args)  # `query_start` says how many rows there are
-
-
-def _rows(x: Tensor, dim: int) -> RowsArgs:
-    return RowsArgs(input=x.data_ptr(), in_stride=x.stride(0), dim=dim, dtype=DTYPE_CODES[x.dtype])
-
-
-def _written(args: RowsArgs, out: Rows) -> RowsArgs:
-    if isinstance(out, Int8Rows):
-        args.quantised, args.scales, args.padded_dim = out.values.data_ptr(), out.scales.data_ptr(), out.values.shape[1]
-    else:
-        args.out, args.out_stride = out.data_ptr(), out.stride(0)
-    return args
-
-
-def _int8_product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
-    assert out.shape[1] == weight.out_features
-    return Int8GemmArgs(
-        a=rows.values.data_ptr(),
-        a_scales=rows.scales.data_ptr(),
-        packed=weight.packed.data_ptr(),
-        w_scales=weight.scales.data_ptr(),
-        w_sums=weight.sums.data_ptr(),
-        bias=None if weight.bias is None else weight.bias.data_ptr(),
-        out=out.data_ptr(),
-        out_stride=out.stride(0),
-        n=weight.out_features,
-        padded_k=rows.values.shape[1],
-        dtype=DTYPE_CODES[out.dtype],
-    )
-
-
-def _bf16_product(weight: Bf16Weight, rows: Tensor, out: Tensor) -> Bf16GemmArgs:
-    assert out.shape[1] == weight.out_features
-    assert rows.stride(0) == weight.packed.shape[1] * 2
-    return Bf16GemmArgs(
-        a=rows.data_ptr(),
-        packed=weight.packed.data_ptr(),
-        bias=None if weight.bias is None else weight.bias.data_ptr(),
-        out=out.data_ptr(),
-        a_stride=rows.stride(0),
-        out_stride=out.stride(0),
-        n=weight.out_features,
-        padded_k=rows.stride(0),
-        dtype=DTYPE_CODES[out.dtype],
-    )

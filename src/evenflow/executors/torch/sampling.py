@@ -5,55 +5,56 @@ in the batch do not enter. The order of operations is vLLM's:
 
     1. logit_bias, min_tokens, penalties                       logit_edits.py
     2. temperature 0: the arg-max, lowest id among equals      vocab_blocks.py
-       otherwise weights w = exp((logit - max) / temperature)
+       otherwise weights w = exp((logit - max) / temperature)  weights.py
     3. min_p, then top_k, then top_p                           filters.py
     4. draw by (seed, place)                                   draw.py
 
-What is batched: arg-max, weights, block sums, the draw of unfiltered rows. What runs row by row: edits and filters, on
-a handful of candidates each. Parameters live in columns indexed by the request's row number (rows.py).
+One face, two bodies that give the same tokens bit for bit: the C++ kernels where there are any, else numpy. Logits stay
+as the model gave them: a request that edits has its own row copied first.
 """
 
 import random
+from typing import Protocol
 
 import numpy as np
-import torch
 
 from evenflow.core.plan import Entry
-from evenflow.executors.torch.draw import draw_one, draw_rows
-from evenflow.executors.torch.filters import survivors
 from evenflow.executors.torch.logit_edits import LogitEdits
-from evenflow.executors.torch.vocab_blocks import Floats, Ids, argmax_rows, block_maxima, block_sums, make_finite
+from evenflow.executors.torch.logits import Logits
+from evenflow.executors.torch.native_sampling import NativeSampling
+from evenflow.executors.torch.sampling_columns import SamplingColumns
+from evenflow.executors.torch.torch_sampling import TorchSampling
+from evenflow.executors.torch.vocab_blocks import Ids
+from evenflow.executors.torch.weights import LARGEST_VOCABULARY
+from evenflow.kernels.native import Kernels, load_kernels
 
-# Below this a temperature is 0: dividing by it would leave one token anyway, or overflow.
-MIN_TEMPERATURE = 1e-5
+
+class SamplingBody(Protocol):
+    def pick(self, logits: Logits, which: Ids | None, rows: Ids, places: Ids) -> Ids:
+        """A token for each request: its logits are row `which[i]` (None: row i), its parameters in place `rows[i]`."""
+        ...
 
 
 class Sampler:
     """`seeds` gives a request without a seed one when it enters; hand in a seeded one for reproducible runs."""
 
-    def __init__(self, *, max_num_seqs: int, vocab_size: int, seeds: random.Random) -> None:
+    def __init__(
+        self, *, max_num_seqs: int, vocab_size: int, seeds: random.Random, kernels: Kernels | None = None
+    ) -> None:
+        assert vocab_size <= LARGEST_VOCABULARY
         self._vocab_size = vocab_size
         self._seeds = seeds
-        self._temperature = np.ones(max_num_seqs, dtype=np.float32)
-        self._top_k = np.zeros(max_num_seqs, dtype=np.int64)
-        self._top_p = np.ones(max_num_seqs, dtype=np.float64)
-        self._min_p = np.zeros(max_num_seqs, dtype=np.float32)
-        self._seed = np.zeros(max_num_seqs, dtype=np.uint64)
-        self._draws = np.zeros(max_num_seqs, dtype=np.bool_)
-        self._filters = np.zeros(max_num_seqs, dtype=np.bool_)
+        self._columns = SamplingColumns.for_rows(max_num_seqs)
         self._edits: dict[int, LogitEdits] = {}
+        table = (load_kernels() if kernels is None else kernels).table
+        self._body: SamplingBody = (
+            TorchSampling(self._columns) if table is None else NativeSampling(table, self._columns)
+        )
 
     def enter(self, row: int, entry: Entry) -> None:
         sampling = entry.request.sampling
-        top_k = 0 if sampling.top_k >= self._vocab_size else sampling.top_k
         seed = self._seeds.getrandbits(64) if sampling.seed is None else sampling.seed % 2**64
-        self._temperature[row] = sampling.temperature
-        self._top_k[row] = top_k
-        self._top_p[row] = sampling.top_p
-        self._min_p[row] = sampling.min_p
-        self._seed[row] = seed
-        self._draws[row] = sampling.temperature >= MIN_TEMPERATURE and top_k != 1
-        self._filters[row] = top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
+        self._columns.set(row, sampling, seed=seed, vocab_size=self._vocab_size)
         self._edits.pop(row, None)
         if LogitEdits.wanted(sampling):
             self._edits[row] = LogitEdits(entry, self._vocab_size)
@@ -61,55 +62,28 @@ class Sampler:
     def leave(self, row: int) -> None:
         self._edits.pop(row, None)
 
-    def sample(self, logits: torch.Tensor, rows: Ids, places: Ids) -> Ids:
-        """One token per row of `logits` (fp32 [n, vocab], overwritten), whose request is in row `rows[i]` and has
-        `places[i]` output tokens already. The tokens are taken to be part of the output from now on."""
-        values = logits.numpy()
-        edits = (
-            [(i, self._edits[row]) for i, row in enumerate(rows.tolist()) if row in self._edits] if self._edits else []
-        )
-        for i, edit in edits:
-            edit.apply(values[i], int(places[i]))
-        maxima = block_maxima(logits)
-        make_finite(logits, maxima)
-        draws = np.flatnonzero(self._draws[rows])
-        if len(draws) == len(rows):
-            tokens = self._draw(logits, maxima, rows, places)
-        else:
-            tokens = argmax_rows(values, maxima)
-            if len(draws):
-                tokens[draws] = self._draw(logits[torch.from_numpy(draws)], maxima[draws], rows[draws], places[draws])
-        for i, edit in edits:
-            edit.saw(int(tokens[i]))
-        return tokens
+    def sample(self, logits: Logits, rows: Ids, places: Ids) -> Ids:
+        """One token per row of `logits`, whose request is in row `rows[i]` and has `places[i]` output tokens already.
 
-    def _draw(self, logits: torch.Tensor, maxima: Floats, rows: Ids, places: Ids) -> Ids:
-        peaks = torch.from_numpy(maxima.max(1, keepdims=True))
-        temperature = self._temperature[rows][:, None]
-        weights = logits.sub_(peaks)
-        if (temperature != 1.0).any():
-            weights.div_(torch.from_numpy(temperature))
-        weights.exp_()
-        seeds = self._seed[rows]
-        filters = self._filters[rows]
-        if not filters.any():
-            return draw_rows(weights, np.arange(len(rows)), seeds, places)
+        The tokens are taken to be part of the output from now on.
+        """
+        if self._edits:
+            edited = np.array([i for i, row in enumerate(rows.tolist()) if row in self._edits], dtype=np.int64)
+            if len(edited):
+                return self._sample_beside(edited, logits, rows, places)
+        return self._body.pick(logits, None, rows, places)
+
+    def _sample_beside(self, edited: Ids, logits: Logits, rows: Ids, places: Ids) -> Ids:
+        """Rows that are edited, apart from the others."""
         tokens = np.empty(len(rows), dtype=np.int64)
-        plain = np.flatnonzero(~filters)
-        if len(plain):
-            tokens[plain] = draw_rows(weights, plain, seeds[plain], places[plain])
-        maxima = block_maxima(weights)
-        totals = block_sums(weights).sum(1, dtype=np.float64)
-        values = weights.numpy()
-        for i in np.flatnonzero(filters):
-            row = rows[i]
-            ids = survivors(
-                values[i],
-                maxima[i],
-                float(totals[i]),
-                top_k=int(self._top_k[row]),
-                top_p=float(self._top_p[row]),
-                min_p=float(self._min_p[row]),
-            )
-            tokens[i] = draw_one(ids, values[i][ids], seeds[i], int(places[i]))
+        own = Logits(logits.values[edited].float())
+        edits = [self._edits[row] for row in rows[edited].tolist()]
+        for values, edit, place in zip(own.values.numpy(), edits, places[edited].tolist(), strict=True):
+            edit.apply(values, place)
+        tokens[edited] = self._body.pick(own, None, rows[edited], places[edited])
+        others = np.setdiff1d(np.arange(len(rows)), edited, assume_unique=True)
+        if len(others):
+            tokens[others] = self._body.pick(logits, others, rows[others], places[others])
+        for edit, token_id in zip(edits, tokens[edited].tolist(), strict=True):
+            edit.saw(token_id)
         return tokens

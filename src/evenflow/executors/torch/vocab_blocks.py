@@ -1,6 +1,6 @@
 """Rows over the vocabulary, seen in blocks of 256 tokens.
 
-A row of 49,152 floats is read once, at the speed of memory, to give 192 block maxima (or sums). What a sampler asks
+A row of 49,152 floats is read once, at the speed of memory, to give 192 block maxima. What a sampler asks
 next is then answered by looking into one or a few blocks: where the maximum is, what the 20 largest are, which token
 a cumulative sum falls on. Ties go to the lower token id everywhere, so every answer is unique.
 
@@ -34,14 +34,6 @@ def block_maxima(rows: torch.Tensor) -> Floats:
     if tail.shape[1]:
         maxima = torch.cat((maxima, torch.amax(tail, 1, keepdim=True)), 1)
     return maxima.numpy()
-
-
-def block_sums(rows: torch.Tensor) -> Floats:
-    blocks, tail = _in_blocks(rows)
-    sums = torch.sum(blocks, 2)
-    if tail.shape[1]:
-        sums = torch.cat((sums, torch.sum(tail, 1, keepdim=True)), 1)
-    return sums.numpy()
 
 
 def take_blocks(rows: Floats, which: Ids, block_ids: Ids, fill: float) -> Floats:

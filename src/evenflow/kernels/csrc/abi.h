@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#define EVENFLOW_ABI_VERSION 3
+#define EVENFLOW_ABI_VERSION 4
 
 namespace evenflow {
 
@@ -102,11 +102,12 @@ struct GatedArgs {
 struct Int8GemmArgs {
     const std::int8_t* a;       // [m rounded up to 16, padded_k]; rows beyond m are read, their results dropped
     const float* a_scales;      // [m]
-    const std::int8_t* packed;  // int8_gemm.h
+    const std::int8_t* packed;  // gemm.h
     const float* w_scales;      // [n rounded up to 16]
     const std::int32_t* w_sums; // [n rounded up to 16]: sums of w over k
     const float* bias;          // [n], or null
     void* out;
+    float* maxima;              // [m, n / 256 rounded up]: the largest number of each 256 outputs; or null: not wanted
     std::int64_t out_stride;
     std::int32_t m, n, padded_k;
     DType dtype;  // of out
@@ -115,13 +116,51 @@ struct Int8GemmArgs {
 // out[m, n] = a[m, :] . w[n, :] + bias[n], all bf16 but the sums
 struct Bf16GemmArgs {
     const void* a;          // [m rounded up to 16, a_stride], zero from k to padded_k; rows beyond m are read, then dropped
-    const void* packed;     // bf16_gemm.h
-    const float* bias;     // [n], or null
+    const void* packed;     // gemm.h
+    const float* bias;      // [n], or null
     void* out;
-    std::int64_t a_stride;  // elements from one row to the next, at least padded_k
+    float* maxima;          // as above
+    std::int64_t a_stride;  // elements from one row to the next, at least padded_k, and even
     std::int64_t out_stride;
     std::int32_t m, n, padded_k;
     DType dtype;  // of out
+};
+
+// A token for each of num_rows requests, from logits [*, vocab]. Request i has its logits in row logit_rows[i], its sampling
+// parameters in place rows[i] of the columns, and places[i] output tokens already.
+struct SampleArgs {
+    const void* logits;
+    const float* maxima;             // [*, vocab / 256 rounded up], without NaN; or null: not known
+    const std::int64_t* logit_rows;  // or null: row i
+    const std::int64_t* rows;
+    const std::int64_t* places;
+    const float* temperature;        // columns; 0 is greedy
+    const std::int64_t* top_k;
+    const double* top_p;
+    const float* min_p;
+    const std::uint64_t* seed;
+    std::int64_t* tokens;            // [num_rows], written
+    std::int64_t stride;             // elements from one row of logits to the next
+    std::int32_t num_rows;
+    std::int32_t vocab;              // at most 2^19
+    DType dtype;                     // f32 or bf16
+};
+
+// Reports on token_ids[i] in row logit_rows[i] of logits [*, vocab], with the num_top[i] likeliest tokens.
+struct LogprobArgs {
+    const void* logits;
+    const std::int64_t* logit_rows;
+    const std::int64_t* token_ids;
+    const std::int64_t* num_top;
+    double* logprobs;      // [num_rows], written
+    std::int64_t* ranks;   // [num_rows], written
+    std::int64_t* top_ids;  // [num_rows, most_top], of which num_top[i] are written
+    double* top_logprobs;   // the same
+    std::int64_t stride;
+    std::int32_t num_rows;
+    std::int32_t most_top;
+    std::int32_t vocab;
+    DType dtype;
 };
 
 struct KernelTable {
@@ -134,6 +173,8 @@ struct KernelTable {
     void (*gated)(const GatedArgs*);
     void (*int8_gemm)(const Int8GemmArgs*);
     void (*bf16_gemm)(const Bf16GemmArgs*);
+    void (*sample)(const SampleArgs*);
+    void (*logprobs)(const LogprobArgs*);
 };
 
 // One per translation unit isa_*.cpp.

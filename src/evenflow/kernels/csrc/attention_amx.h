@@ -10,35 +10,29 @@
 #pragma once
 
 #include "amx.h"
-#include "kv_pool.h"
+#include "attention_schedule.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int AMX_STEP = 32;  // bf16 in a tile row
 
-class AttentionTiles {
+class AmxTiles {
     int rows = 0;
 
    public:
-    AttentionTiles() = default;
-    AttentionTiles(const AttentionTiles&) = delete;
-    AttentionTiles& operator=(const AttentionTiles&) = delete;
-    ~AttentionTiles() {
+    AmxTiles() = default;
+    AmxTiles(const AmxTiles&) = delete;
+    AmxTiles& operator=(const AmxTiles&) = delete;
+    ~AmxTiles() {
         if (rows > 0) _tile_release();
     }
 
-    // 0..3 sums, 4 left and 6 right side, 5 left and 7 right side of a single group.
-    void shape(int wanted) {
-        if (rows == wanted) return;
-        rows = wanted;
-        const std::uint8_t r = std::uint8_t(rows);
-        const AmxConfig config{.bytes_per_row = {64, 64, 64, 64, 64, 32, 64, 64}, .rows = {r, r, r, r, r, r, 16, 8}};
-        load_amx_config(config);
-    }
+    static constexpr bool take(int dim) { return dim % AMX_STEP == 0; }
 
-    // out[r][16 g + lane], rows of out_stride floats.
-    static void scores(const bf16* q, const std::uint32_t* const* keys, int groups, int dim, float* out, int out_stride) {
-        const std::int64_t q_stride = dim * 2;
+    // out[r][16 g + lane], rows of KEY_BLOCK floats.
+    void scores(const bf16* q, int wanted_rows, const std::uint32_t* const* keys, int groups, int dim, float* out) {
+        const std::int64_t q_stride = dim * 2, out_stride = KEY_BLOCK;
+        shape(wanted_rows);
         amx_fence();
         _tile_zero(0);
         _tile_zero(1);
@@ -68,9 +62,11 @@ class AttentionTiles {
         _tile_stored(3, out + 3 * LANES, out_stride * 4);
     }
 
-    // acc[r][d] += P[r] . values[d]; `paired`: groups 2i and 2i + 1 are neighbours in memory.
-    static void values(const bf16* p, int p_stride, const std::uint32_t* const* values, int groups, bool paired, int dim,
-                       float* acc) {
+    // acc[r] = alpha[r] * acc[r] + P[r] . values; `paired`: groups 2i and 2i + 1 are neighbours in memory.
+    void values(const bf16* p, int rows_there, const std::uint32_t* const* values, int groups, bool paired, int dim,
+                const float* alpha, float* acc) {
+        constexpr int p_stride = KEY_BLOCK;
+        rescale(acc, alpha, rows_there, dim);
         amx_fence();
         for (int d = 0; d < dim; d += 2 * LANES) {
             float* left = acc + d;
@@ -94,6 +90,24 @@ class AttentionTiles {
             }
             _tile_stored(0, left, dim * 4);
             _tile_stored(1, left + LANES, dim * 4);
+        }
+    }
+
+   private:
+    // 0..3 sums, 4 left and 6 right side, 5 left and 7 right side of a single group.
+    void shape(int wanted) {
+        if (rows == wanted) return;
+        rows = wanted;
+        const std::uint8_t r = std::uint8_t(rows);
+        const AmxConfig config{.bytes_per_row = {64, 64, 64, 64, 64, 32, 64, 64}, .rows = {r, r, r, r, r, r, 16, 8}};
+        load_amx_config(config);
+    }
+
+    static void rescale(float* acc, const float* alpha, int rows, int dim) {
+        for (int r = 0; r < rows; ++r) {
+            if (alpha[r] == 1.0f) continue;
+            float* row = acc + r * dim;
+            for (int d = 0; d < dim; d += LANES) store(row + d, load(row + d) * splat(alpha[r]));
         }
     }
 };

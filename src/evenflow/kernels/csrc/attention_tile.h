@@ -8,8 +8,7 @@
 // additions in the order of d (of keys), whatever the tile it falls in: that makes a row's bits its own.
 #pragma once
 
-#include "kv_pool.h"
-#include "vec.h"
+#include "attention_schedule.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
@@ -98,5 +97,21 @@ void value_tile(const std::uint32_t* p, int p_stride, int rows, const std::uint3
         });
     });
 }
+
+// Both products as attention.h asks for them.
+template <class Dot>
+struct VectorTiles {
+    using Element = typename Dot::Element;
+    static constexpr bool take(int) { return true; }
+    static const std::uint32_t* units(const Element* x) { return reinterpret_cast<const std::uint32_t*>(x); }
+
+    void scores(const Element* q, int rows, const std::uint32_t* const* keys, int groups, int dim, float* out) {
+        score_tile<Dot>(units(q), rows, keys, groups, dim / PER_UNIT<Element>, out, KEY_BLOCK);
+    }
+    void values(const Element* p, int rows, const std::uint32_t* const* values, int groups, bool, int dim, const float* alpha,
+                float* acc) {
+        value_tile<Dot>(units(p), KEY_BLOCK / PER_UNIT<Element>, rows, values, groups, dim, alpha, acc);
+    }
+};
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -1,35 +1,35 @@
-// bf16 x bf16 products of activations [m, k] with packed weights [n, k], summed in fp32.
-//
-// Weights are packed once, in panels of 16 outputs with k padded to a multiple of 32 (zeros):
-//
-//     packed [n / 16][k / 2][16][2]      a cache line: 2 steps of k for 16 outputs, which one instruction eats;
-//                                        16 lines: one AMX tile
-//
-// Every output sums its products in the order of k, whatever the batch, so a row's bits depend on that row alone.
-// Work is cut by output panels, so that each thread streams its part of the weights once.
+// bf16 x bf16 products, summed in fp32. k is padded to a multiple of 32 (zeros).
 #pragma once
 
-#include "vec.h"
+#include "gemm.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
-// One row of a panel's sums -> out; `count` of the panel's columns exist.
-template <class Act>
-EVENFLOW_INLINE void finish_sums(const Bf16GemmArgs& args, int row, int panel, F32 y) {
-    const int n = panel * 16, count = args.n - n;
-    if (args.bias != nullptr) y = y + load_first(args.bias + n, count);
-    store_first(static_cast<Act*>(args.out) + args.out_stride * row + n, y, count);
-}
+struct Bf16Product {
+    using Sum = F32;
+    using Element = float;
+    Sides sides;
+    const Outputs& outputs;
 
-EVENFLOW_INLINE void finish_sums(const Bf16GemmArgs& args, int row, int panel, F32 y) {
-    if (args.dtype == DType::f32) return finish_sums<float>(args, row, panel, y);
-    finish_sums<bf16>(args, row, panel, y);
+#if defined(__AMX_BF16__)
+    // The instruction has its registers in its name.
+    static void tile_0_4_6() { _tile_dpbf16ps(0, 4, 6); }
+    static void tile_1_4_7() { _tile_dpbf16ps(1, 4, 7); }
+    static void tile_2_5_6() { _tile_dpbf16ps(2, 5, 6); }
+    static void tile_3_5_7() { _tile_dpbf16ps(3, 5, 7); }
+#endif
+    EVENFLOW_INLINE static F32 start(int) { return splat(0.0f); }
+    EVENFLOW_INLINE static F32 dot(F32 acc, Units a, Units b) { return dot_bf16(acc, a, b); }
+    EVENFLOW_INLINE static void keep(float* sums, F32 acc) { store(sums, acc); }
+    EVENFLOW_INLINE void finish(int row, int panel, const float* sums) const { outputs.finish(row, panel, load(sums)); }
+};
+
+inline void bf16_gemm(const Bf16GemmArgs* record) {
+    const Bf16GemmArgs& args = *record;
+    const Outputs outputs{args.out, args.out_stride, args.bias, args.maxima, args.m, args.n, args.dtype};
+    const Sides sides{static_cast<const std::uint8_t*>(args.a), args.a_stride * 2,
+                      static_cast<const std::uint8_t*>(args.packed), args.padded_k / 2, args.m, args.n};
+    multiply(Bf16Product{sides, outputs}, outputs);
 }
 
 }  // namespace evenflow::EVENFLOW_ISA
-
-#if defined(__AMX_BF16__)
-#include "bf16_gemm_amx.h"
-#else
-#include "bf16_gemm_vec.h"
-#endif

@@ -23,6 +23,7 @@ class Buffer {
     ~Buffer() { std::free(items); }
 
     void clear() { used = 0; }
+    void resize(std::size_t wanted) { reserve(wanted), used = wanted; }
     std::size_t size() const { return used; }
     T& operator[](std::size_t i) { return items[i]; }
     const T& operator[](std::size_t i) const { return items[i]; }

@@ -1,35 +1,61 @@
-// int8 x int8 products of activations [m, k] with packed weights [n, k], scaled back to activations in the same pass.
-//
-// Weights are packed once, in panels of 16 outputs with k padded to a multiple of 64 (zeros):
-//
-//     packed [n / 16][k / 4][16][4]      a cache line: 4 steps of k for 16 outputs, which VNNI eats in one instruction;
-//                                        16 lines: one AMX tile
+// int8 x int8 products, scaled back to activations in the same pass. k is padded to a multiple of 64 (zeros).
 //
 // Sums are exact integers, so the result of a row has the same bits whatever else is in the batch, on every instruction set.
-// Work is cut by output panels, so that each thread streams its part of the weights once.
 #pragma once
 
-#include "activations.h"
-#include "buffer.h"
+#include "gemm.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
-constexpr int PANEL = 16;
+struct Int8Product {
+    using Sum = I32;
+    using Element = std::int32_t;
+    Sides sides;
+    const Outputs& outputs;
+    const Int8GemmArgs& args;
 
-// acc[r][n] of one panel -> out; `count` of the panel's columns exist.
-EVENFLOW_INLINE void scale_back(const Int8GemmArgs& args, int row, int panel, I32 acc) {
-    const int n = panel * PANEL, count = args.n - n;
-    F32 y = to_f32(acc) * load(args.w_scales + n) * splat(args.a_scales[row]);
-    if (args.bias != nullptr) y = y + load_first(args.bias + n, count);
-    const std::int64_t at = args.out_stride * row + n;
-    if (args.dtype == DType::f32) return store_first(static_cast<float*>(args.out) + at, y, count);
-    store_first(static_cast<bf16*>(args.out) + at, y, count);
+#if defined(__AMX_INT8__)
+    static void tile_0_4_6() { _tile_dpbssd(0, 4, 6); }
+    static void tile_1_4_7() { _tile_dpbssd(1, 4, 7); }
+    static void tile_2_5_6() { _tile_dpbssd(2, 5, 6); }
+    static void tile_3_5_7() { _tile_dpbssd(3, 5, 7); }
+#else
+    // What takes the activations' bias out of a panel's sums again: (a + bias) . w - bias * sum(w) = a . w
+    EVENFLOW_INLINE I32 start(int panel) const {
+        alignas(64) std::int32_t start[LANES];
+        for (int i = 0; i < LANES; ++i) start[i] = -ACTIVATION_BIAS * args.w_sums[panel * PANEL + i];
+        return load_i32(start);
+    }
+    EVENFLOW_INLINE static I32 dot(I32 acc, Units a, Units b) { return dot_i8(acc, a, b); }
+    EVENFLOW_INLINE static void keep(std::int32_t* sums, I32 acc) { store_i32(sums, acc); }
+#endif
+    EVENFLOW_INLINE void finish(int row, int panel, const std::int32_t* sums) const {
+        const F32 scale = load(args.w_scales + panel * PANEL);
+        outputs.finish(row, panel, to_f32(load_i32(sums)) * scale * splat(args.a_scales[row]));
+    }
+};
+
+// `a` with the bias that the instruction wants; the rows beyond m that a tile may read are there too.
+inline const std::uint8_t* biased_activations(const Int8GemmArgs& args) {
+#if !defined(__AMX_INT8__)
+    if constexpr (ACTIVATION_BIAS != 0) {
+        static thread_local Buffer<std::uint32_t> biased;
+        const std::int64_t units = std::int64_t(args.m + 3) / 4 * args.padded_k;
+        biased.reserve(units);
+        const auto* from = reinterpret_cast<const std::uint32_t*>(args.a);
+        for (std::int64_t i = 0; i < units; ++i) biased[i] = from[i] ^ 0x80808080u;
+        return reinterpret_cast<const std::uint8_t*>(biased.data());
+    }
+#endif
+    return reinterpret_cast<const std::uint8_t*>(args.a);
+}
+
+inline void int8_gemm(const Int8GemmArgs* record) {
+    const Int8GemmArgs& args = *record;
+    const Outputs outputs{args.out, args.out_stride, args.bias, args.maxima, args.m, args.n, args.dtype};
+    const Sides sides{biased_activations(args), args.padded_k, reinterpret_cast<const std::uint8_t*>(args.packed),
+                      args.padded_k / 4, args.m, args.n};
+    multiply(Int8Product{sides, outputs, args}, outputs);
 }
 
 }  // namespace evenflow::EVENFLOW_ISA
-
-#if defined(__AMX_INT8__)
-#include "int8_gemm_amx.h"
-#else
-#include "int8_gemm_vec.h"
-#endif

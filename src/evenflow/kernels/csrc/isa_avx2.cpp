@@ -6,7 +6,7 @@
 namespace evenflow {
 
 const KernelTable* avx2_kernels() {
-    static constexpr KernelTable table = avx2::make_table("avx2");
+    static const KernelTable table = avx2::every_kernel("avx2");
     return &table;
 }
 

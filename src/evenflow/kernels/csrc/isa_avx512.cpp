@@ -6,7 +6,7 @@
 namespace evenflow {
 
 const KernelTable* avx512_kernels() {
-    static constexpr KernelTable table = avx512::make_table("avx512");
+    static const KernelTable table = avx512::every_kernel("avx512");
     return &table;
 }
 

@@ -6,7 +6,7 @@
 namespace evenflow {
 
 const KernelTable* portable_kernels() {
-    static constexpr KernelTable table = portable::make_table("portable");
+    static const KernelTable table = portable::every_kernel("portable");
     return &table;
 }
 

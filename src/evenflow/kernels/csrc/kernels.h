@@ -1,4 +1,4 @@
-// Every kernel of one instruction set, as one table. Included once by each isa_*.cpp.
+// Every kernel of one instruction set, as one table.
 #pragma once
 
 #include "attention.h"
@@ -8,10 +8,14 @@
 #include "kv_write.h"
 #include "rms_norm.h"
 #include "rotary.h"
+#if !defined(EVENFLOW_UNIT_BELOW)
+#include "logprobs.h"
+#include "sampling.h"
+#endif
 
 namespace evenflow::EVENFLOW_ISA {
 
-constexpr KernelTable make_table(const char* isa) {
+inline KernelTable every_kernel(const char* isa) {
     return {
         .isa = isa,
         .kv_write = kv_write,
@@ -22,6 +26,13 @@ constexpr KernelTable make_table(const char* isa) {
         .gated = gated,
         .int8_gemm = int8_gemm,
         .bf16_gemm = bf16_gemm,
+#if defined(EVENFLOW_UNIT_BELOW)
+        .sample = EVENFLOW_UNIT_BELOW()->sample,  // no products
+        .logprobs = EVENFLOW_UNIT_BELOW()->logprobs,
+#else
+        .sample = sample,
+        .logprobs = logprobs,
+#endif
     };
 }
 

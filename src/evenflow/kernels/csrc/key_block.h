@@ -15,12 +15,12 @@ struct KeyBlock {
     const std::uint32_t* values[KEY_GROUPS];
 
     // Whether groups 2i and 2i + 1 lie side by side.
-    static bool paired(const KvPool<T>& pool) { return pool.block_size % (2 * GROUP) == 0; }
-    void find(const KvPool<T>& pool, int g, std::uint8_t* chunk, int group) {
-        keys[g] = reinterpret_cast<const std::uint32_t*>(pool.key_group(chunk, group));
-        values[g] = reinterpret_cast<const std::uint32_t*>(pool.value_group(chunk, group));
+    static bool paired(const KvPool& pool) { return pool.block_size % (2 * GROUP) == 0; }
+    void find(const KvPool& pool, int g, std::uint8_t* chunk, int group) {
+        keys[g] = reinterpret_cast<const std::uint32_t*>(pool.key_group<T>(chunk, group));
+        values[g] = reinterpret_cast<const std::uint32_t*>(pool.value_group<T>(chunk, group));
     }
-    void absent(const KvPool<T>&, int) {}  // a fresh block of the pool is clear already
+    void absent(const KvPool&, int) {}  // a fresh block of the pool is clear already
 };
 
 template <>
@@ -33,17 +33,17 @@ struct KeyBlock<std::int8_t> {
     alignas(64) bf16 wide_keys[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
     alignas(64) bf16 wide_values[KEY_GROUPS * GROUP * MAX_HEAD_DIM];
 
-    static bool paired(const KvPool<std::int8_t>&) { return true; }
-    void find(const KvPool<std::int8_t>& pool, int g, std::uint8_t* chunk, int group) {
+    static bool paired(const KvPool&) { return true; }
+    void find(const KvPool& pool, int g, std::uint8_t* chunk, int group) {
         const int count = GROUP * pool.padded_dim;
-        convert_row(pool.key_group(chunk, group), count, wide_keys + g * count);
-        convert_row(pool.value_group(chunk, group), count, wide_values + g * count);
+        convert_row(pool.key_group<std::int8_t>(chunk, group), count, wide_keys + g * count);
+        convert_row(pool.value_group<std::int8_t>(chunk, group), count, wide_values + g * count);
         keys[g] = reinterpret_cast<const std::uint32_t*>(wide_keys + g * count);
         values[g] = reinterpret_cast<const std::uint32_t*>(wide_values + g * count);
         store(key_scales + g * GROUP, load(pool.key_scales(chunk) + group * GROUP));
         store(value_scales + g * GROUP, load(pool.value_scales(chunk) + group * GROUP));
     }
-    void absent(const KvPool<std::int8_t>& pool, int g) {
+    void absent(const KvPool& pool, int g) {
         const int count = GROUP * pool.padded_dim;
         std::memset(static_cast<void*>(wide_values + g * count), 0, sizeof(bf16) * count);
         store(key_scales + g * GROUP, splat(0.0f));

@@ -22,21 +22,15 @@ constexpr int GROUP = 16;  // tokens
 constexpr int MAX_HEAD_DIM = 512;
 
 template <class T>
-struct StorageTraits;
+struct StorageTraits {
+    static constexpr int tokens_per_unit = 2;
+};
 template <>
 struct StorageTraits<float> {
-    static constexpr int bytes = 4, tokens_per_unit = 1;
-};
-template <>
-struct StorageTraits<bf16> {
-    static constexpr int bytes = 2, tokens_per_unit = 2;
-};
-template <>
-struct StorageTraits<std::int8_t> {
-    static constexpr int bytes = 1, tokens_per_unit = 2;
+    static constexpr int tokens_per_unit = 1;
 };
 
-template <class T>
+// One class for every element type, which only what touches an element has to know: most code over pools is compiled once.
 struct KvPool {
     std::uint8_t* base;
     int block_size, num_kv_heads, head_dim, padded_dim;
@@ -48,8 +42,8 @@ struct KvPool {
           num_kv_heads(args.num_kv_heads),
           head_dim(args.head_dim),
           padded_dim((args.head_dim + 15) / 16 * 16),
-          group_bytes(std::size_t(GROUP) * padded_dim * StorageTraits<T>::bytes),
-          scales_bytes(StorageTraits<T>::bytes == 1 ? std::size_t(block_size) * 4 : 0),
+          group_bytes(std::size_t(GROUP) * padded_dim * (args.dtype == DType::f32 ? 4 : args.dtype == DType::bf16 ? 2 : 1)),
+          scales_bytes(args.dtype == DType::i8 ? std::size_t(block_size) * 4 : 0),
           half_bytes(group_bytes * (block_size / GROUP)),
           chunk_bytes(2 * (scales_bytes + half_bytes)) {}
 
@@ -58,17 +52,21 @@ struct KvPool {
     }
     float* key_scales(std::uint8_t* chunk) const { return reinterpret_cast<float*>(chunk); }
     float* value_scales(std::uint8_t* chunk) const { return reinterpret_cast<float*>(chunk + scales_bytes); }
+    template <class T>
     T* key_group(std::uint8_t* chunk, int group) const {
         return reinterpret_cast<T*>(chunk + 2 * scales_bytes + group * group_bytes);
     }
+    template <class T>
     T* value_group(std::uint8_t* chunk, int group) const {
         return reinterpret_cast<T*>(chunk + 2 * scales_bytes + half_bytes + group * group_bytes);
     }
     // Element of dimension d of token `lane` (0 .. 15) within its group.
+    template <class T>
     int key_index(int lane, int d) const {
         constexpr int n = StorageTraits<T>::tokens_per_unit;  // dimensions per unit are as many as tokens per unit
         return (d / n * GROUP + lane) * n + d % n;
     }
+    template <class T>
     int value_index(int lane, int d) const {
         constexpr int n = StorageTraits<T>::tokens_per_unit;
         return (lane / n * padded_dim + d) * n + lane % n;

@@ -14,30 +14,39 @@ inline void store_element(bf16* to, float x) { *to = to_bf16(x); }
 
 // Token `slot` of KV head `head`; key and value are rows of floats.
 template <class T>
-void put_token(const KvPool<T>& pool, int slot, int head, const float* key, const float* value) {
+void put_token(const KvPool& pool, int slot, int head, const float* key, const float* value) {
     std::uint8_t* chunk = pool.chunk(slot / pool.block_size, head);
     const int offset = slot % pool.block_size, lane = offset % GROUP;
-    T* keys = pool.key_group(chunk, offset / GROUP);
-    T* values = pool.value_group(chunk, offset / GROUP);
-    for (int d = 0; d < pool.head_dim; ++d) store_element(keys + pool.key_index(lane, d), key[d]);
-    for (int d = 0; d < pool.head_dim; ++d) store_element(values + pool.value_index(lane, d), value[d]);
+    T* keys = pool.key_group<T>(chunk, offset / GROUP);
+    T* values = pool.value_group<T>(chunk, offset / GROUP);
+    for (int d = 0; d < pool.head_dim; ++d) store_element(keys + pool.key_index<T>(lane, d), key[d]);
+    for (int d = 0; d < pool.head_dim; ++d) store_element(values + pool.value_index<T>(lane, d), value[d]);
 }
 
 // int8: each token of each head has its own scale for its key, and one for its value.
-inline void put_token(const KvPool<std::int8_t>& pool, int slot, int head, const float* key, const float* value) {
+template <>
+inline void put_token<std::int8_t>(const KvPool& pool, int slot, int head, const float* key, const float* value) {
+    using T = std::int8_t;
     std::uint8_t* chunk = pool.chunk(slot / pool.block_size, head);
     const int offset = slot % pool.block_size, lane = offset % GROUP;
-    std::int8_t* keys = pool.key_group(chunk, offset / GROUP);
-    std::int8_t* values = pool.value_group(chunk, offset / GROUP);
-    std::int8_t row[MAX_HEAD_DIM + LANES];
+    T* keys = pool.key_group<T>(chunk, offset / GROUP);
+    T* values = pool.value_group<T>(chunk, offset / GROUP);
+    T row[MAX_HEAD_DIM + LANES];
     pool.key_scales(chunk)[offset] = quantise_row(key, pool.head_dim, pool.head_dim, row);
-    for (int d = 0; d < pool.head_dim; ++d) keys[pool.key_index(lane, d)] = row[d];
+    for (int d = 0; d < pool.head_dim; ++d) keys[pool.key_index<T>(lane, d)] = row[d];
     pool.value_scales(chunk)[offset] = quantise_row(value, pool.head_dim, pool.head_dim, row);
-    for (int d = 0; d < pool.head_dim; ++d) values[pool.value_index(lane, d)] = row[d];
+    for (int d = 0; d < pool.head_dim; ++d) values[pool.value_index<T>(lane, d)] = row[d];
 }
 
-template <class T>
-void clear_fresh_blocks(const KvPool<T>& pool, const std::int32_t* slots, int num_tokens) {
+using PutToken = void (*)(const KvPool&, int slot, int head, const float* key, const float* value);
+
+inline PutToken put_token_of(DType dtype) {
+    PutToken put = nullptr;
+    with_pool_type(dtype, [&](auto t) { put = put_token<typename decltype(t)::type>; });
+    return put;
+}
+
+inline void clear_fresh_blocks(const KvPool& pool, const std::int32_t* slots, int num_tokens) {
     const std::size_t block_bytes = pool.chunk_bytes * pool.num_kv_heads;
     for (int t = 0; t < num_tokens; ++t)
         if (slots[t] % pool.block_size == 0) std::memset(pool.chunk(slots[t] / pool.block_size, 0), 0, block_bytes);
@@ -45,9 +54,10 @@ void clear_fresh_blocks(const KvPool<T>& pool, const std::int32_t* slots, int nu
 
 constexpr int PARALLEL_TOKENS = 16;  // fewer are written faster by one thread
 
-template <class T>
-void write_tokens(const KvWriteArgs& args) {
-    const KvPool<T> pool(args.pool);
+inline void kv_write(const KvWriteArgs* record) {
+    const KvWriteArgs& args = *record;
+    const KvPool pool(args.pool);
+    const PutToken put = put_token_of(args.pool.dtype);
     clear_fresh_blocks(pool, args.slots, args.num_tokens);
 #pragma omp parallel for schedule(static) if (args.num_tokens >= PARALLEL_TOKENS)
     for (int t = 0; t < args.num_tokens; ++t) {
@@ -55,13 +65,9 @@ void write_tokens(const KvWriteArgs& args) {
         for (int head = 0; head < pool.num_kv_heads; ++head) {
             read_row(args.key, t * args.key_stride + head * pool.head_dim, args.dtype, pool.head_dim, key);
             read_row(args.value, t * args.value_stride + head * pool.head_dim, args.dtype, pool.head_dim, value);
-            put_token(pool, args.slots[t], head, key, value);
+            put(pool, args.slots[t], head, key, value);
         }
     }
-}
-
-inline void kv_write(const KvWriteArgs* args) {
-    with_pool_type(args->pool.dtype, [&](auto t) { write_tokens<typename decltype(t)::type>(*args); });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -26,9 +26,10 @@ inline void turn_head(const RotaryArgs& args, int token, int head, float* x) {
     }
 }
 
-template <class T>
-void rotate_and_write(const RotaryArgs& args) {
-    const KvPool<T> pool(args.pool);
+inline void rotary(const RotaryArgs* record) {
+    const RotaryArgs& args = *record;
+    const KvPool pool(args.pool);
+    const PutToken put = put_token_of(args.pool.dtype);
     clear_fresh_blocks(pool, args.slots, args.num_tokens);
     const int dim = pool.head_dim, kv_heads = pool.num_kv_heads, heads = args.num_heads;
 #pragma omp parallel for schedule(static) if (args.num_tokens >= PARALLEL_TOKENS)
@@ -43,13 +44,9 @@ void rotate_and_write(const RotaryArgs& args) {
                 continue;
             }
             read_row(args.qkv, row + (head + kv_heads) * dim, args.dtype, dim, value);
-            put_token(pool, args.slots[token], head - heads, x, value);
+            put(pool, args.slots[token], head - heads, x, value);
         }
     }
-}
-
-inline void rotary(const RotaryArgs* args) {
-    with_pool_type(args->pool.dtype, [&](auto t) { rotate_and_write<typename decltype(t)::type>(*args); });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

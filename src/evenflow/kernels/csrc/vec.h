@@ -15,25 +15,24 @@
 #include "bfloat16.h"
 
 #define EVENFLOW_INLINE inline __attribute__((always_inline))
+#define EVENFLOW_APART __attribute__((noinline))
 
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int LANES = 16;
 
-// Loops over register tiles: unrolled by the front end, so that every index is a constant and an array of accumulators is
-// a set of registers. (Left to the optimiser, GCC 12 stores each accumulator to the stack in each step.)
 template <int N>
 struct Constant {
     static constexpr int value = N;
     constexpr operator int() const { return N; }
 };
 
-template <int N, int I = 0, class Body>
+// A loop over a register tile: unrolled early, so that every index is a constant and an array of accumulators is a set of
+// registers. (Without the pragma GCC 12 stores each accumulator to the stack in each step.)
+template <int N, class Body>
 EVENFLOW_INLINE void unrolled(Body&& body) {
-    if constexpr (I < N) {
-        body(Constant<I>{});
-        unrolled<N, I + 1>(body);
-    }
+#pragma GCC unroll 64
+    for (int i = 0; i < N; ++i) body(i);
 }
 
 // Cut 0 .. n - 1 into pieces of the given sizes, the largest first, and call body(begin, size) for each, the size a constant:
@@ -60,21 +59,31 @@ EVENFLOW_INLINE F32 operator+(F32 a, F32 b) { return add(a, b); }
 EVENFLOW_INLINE F32 operator-(F32 a, F32 b) { return sub(a, b); }
 EVENFLOW_INLINE F32 operator*(F32 a, F32 b) { return mul(a, b); }
 
-// The first n lanes from memory, zero in the rest: tails of rows whose length is no multiple of 16.
+// The first n lanes from memory, zero in the rest: tails of rows whose length is no multiple of 16. Tails are rare, and
+// inlined in every loop they are most of the code.
 template <class T>
-EVENFLOW_INLINE F32 load_first(const T* from, int n) {
-    if (n >= LANES) return load(from);
+EVENFLOW_APART F32 load_tail(const T* from, int n) {
     T padded[LANES] = {};
     std::memcpy(padded, from, std::size_t(n) * sizeof(T));
     return load(padded);
 }
 
 template <class T>
-EVENFLOW_INLINE void store_first(T* to, F32 x, int n) {
-    if (n >= LANES) return store(to, x);
+EVENFLOW_APART void store_tail(T* to, F32 x, int n) {
     T padded[LANES];
     store(padded, x);
     std::memcpy(to, padded, std::size_t(n) * sizeof(T));
+}
+
+template <class T>
+EVENFLOW_INLINE F32 load_first(const T* from, int n) {
+    return n >= LANES ? load(from) : load_tail(from, n);
+}
+
+template <class T>
+EVENFLOW_INLINE void store_first(T* to, F32 x, int n) {
+    if (n >= LANES) return store(to, x);
+    store_tail(to, x, n);
 }
 
 // 2^x to DEGREE's accuracy (4: 3e-6, 6: 2e-9 before rounding); exactly 1 at 0 and exactly 0 far below.

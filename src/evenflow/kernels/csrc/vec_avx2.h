@@ -88,13 +88,14 @@ EVENFLOW_INLINE F32 round_even(F32 a) {
     constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     return {_mm256_round_ps(a.lo, mode), _mm256_round_ps(a.hi, mode)};
 }
+// 2^n for whole n from -126 to 127; 0 at -127.
 EVENFLOW_INLINE __m256 power_of_two(__m256 n) {
-    // The exponent field of 2^n; at n = -127 the field is 0 and so is the number.
-    const __m256 low = _mm256_max_ps(_mm256_min_ps(n, _mm256_set1_ps(127.0f)), _mm256_set1_ps(-127.0f));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(low), _mm256_set1_epi32(127)), 23));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
+EVENFLOW_INLINE F32 power_of_two(F32 n) { return {power_of_two(n.lo), power_of_two(n.hi)}; }
 EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) {
-    return {_mm256_mul_ps(a.lo, power_of_two(n.lo)), _mm256_mul_ps(a.hi, power_of_two(n.hi))};
+    const F32 power = power_of_two(max(min(n, splat(127.0f)), splat(-127.0f)));
+    return {_mm256_mul_ps(a.lo, power.lo), _mm256_mul_ps(a.hi, power.hi)};
 }
 
 EVENFLOW_INLINE F32 keep_range(F32 x, int begin, int end, F32 fill) {
@@ -148,5 +149,30 @@ EVENFLOW_INLINE __m256i dot_i8(__m256i acc, __m256i a, __m256i b) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(odd(a), odd(b)));
 }
 EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {dot_i8(acc.lo, a.lo, b.lo), dot_i8(acc.hi, a.hi, b.hi)}; }
+
+struct F64 {
+    __m256d quarter[4];
+};
+EVENFLOW_INLINE F64 splat_f64(double x) {
+    const __m256d all = _mm256_set1_pd(x);
+    return {{all, all, all, all}};
+}
+EVENFLOW_INLINE F64 widen(F32 a) {
+    return {{_mm256_cvtps_pd(_mm256_castps256_ps128(a.lo)), _mm256_cvtps_pd(_mm256_extractf128_ps(a.lo, 1)),
+             _mm256_cvtps_pd(_mm256_castps256_ps128(a.hi)), _mm256_cvtps_pd(_mm256_extractf128_ps(a.hi, 1))}};
+}
+EVENFLOW_INLINE F64 add(F64 a, F64 b) {
+    unrolled<4>([&](int i) { a.quarter[i] = _mm256_add_pd(a.quarter[i], b.quarter[i]); });
+    return a;
+}
+EVENFLOW_INLINE F64 sub(F64 a, F64 b) {
+    unrolled<4>([&](int i) { a.quarter[i] = _mm256_sub_pd(a.quarter[i], b.quarter[i]); });
+    return a;
+}
+EVENFLOW_INLINE double reduce_add(F64 a) {
+    const __m256d four = _mm256_add_pd(_mm256_add_pd(a.quarter[0], a.quarter[1]), _mm256_add_pd(a.quarter[2], a.quarter[3]));
+    const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+    return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
+}
 
 }  // namespace evenflow::EVENFLOW_ISA

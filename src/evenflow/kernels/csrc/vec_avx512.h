@@ -60,6 +60,10 @@ EVENFLOW_INLINE float reduce_add(F32 a) { return _mm512_reduce_add_ps(a.v); }
 EVENFLOW_INLINE float reduce_max(F32 a) { return _mm512_reduce_max_ps(a.v); }
 
 EVENFLOW_INLINE F32 round_even(F32 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+// 2^n for whole n from -126 to 127; 0 at -127.
+EVENFLOW_INLINE F32 power_of_two(F32 n) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
+}
 // a * 2^n for whole n; 0 where n is far below the exponent range.
 EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 
@@ -97,5 +101,16 @@ EVENFLOW_INLINE F32 to_f32(I32 x) { return {_mm512_cvtepi32_ps(x.v)}; }
 // acc + the dot product of four bytes of each unit, exact. The instruction wants a's unsigned: int8 plus ACTIVATION_BIAS.
 constexpr int ACTIVATION_BIAS = 128;
 EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)}; }
+
+struct F64 {
+    __m512d lo, hi;
+};
+EVENFLOW_INLINE F64 splat_f64(double x) { return {_mm512_set1_pd(x), _mm512_set1_pd(x)}; }
+EVENFLOW_INLINE F64 widen(F32 a) {
+    return {_mm512_cvtps_pd(_mm512_castps512_ps256(a.v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1))};
+}
+EVENFLOW_INLINE F64 add(F64 a, F64 b) { return {_mm512_add_pd(a.lo, b.lo), _mm512_add_pd(a.hi, b.hi)}; }
+EVENFLOW_INLINE F64 sub(F64 a, F64 b) { return {_mm512_sub_pd(a.lo, b.lo), _mm512_sub_pd(a.hi, b.hi)}; }
+EVENFLOW_INLINE double reduce_add(F64 a) { return _mm512_reduce_add_pd(_mm512_add_pd(a.lo, a.hi)); }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -96,14 +96,17 @@ EVENFLOW_INLINE float reduce_max(F32 a) {
 EVENFLOW_INLINE F32 round_even(F32 a) {
     return each_lane([&](int i) { return nearest_even(a.v[i]); });
 }
-EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) {
+// 2^n for whole n from -126 to 127; 0 at -127.
+EVENFLOW_INLINE F32 power_of_two(F32 n) {
     return each_lane([&](int i) {
-        const float clamped = n.v[i] < -127.0f ? -127.0f : n.v[i] > 127.0f ? 127.0f : n.v[i];
-        const std::uint32_t bits = std::uint32_t(int(clamped) + 127) << 23;  // at -127 the number is 0
+        const std::uint32_t bits = std::uint32_t(int(n.v[i]) + 127) << 23;
         float power;
         std::memcpy(&power, &bits, 4);
-        return a.v[i] * power;
+        return power;
     });
+}
+EVENFLOW_INLINE F32 times_power_of_two(F32 a, F32 n) {
+    return mul(a, power_of_two(max(min(n, splat(127.0f)), splat(-127.0f))));
 }
 
 EVENFLOW_INLINE F32 keep_range(F32 x, int begin, int end, F32 fill) {
@@ -164,6 +167,33 @@ EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) {
         for (int shift = 0; shift < 32; shift += 8)
             acc.v[i] += int(std::int8_t(a.v[i] >> shift)) * int(std::int8_t(b.v[i] >> shift));
     return acc;
+}
+
+struct F64 {
+    double v[LANES];
+};
+EVENFLOW_INLINE F64 splat_f64(double x) {
+    F64 out;
+    for (int i = 0; i < LANES; ++i) out.v[i] = x;
+    return out;
+}
+EVENFLOW_INLINE F64 widen(F32 a) {
+    F64 out;
+    for (int i = 0; i < LANES; ++i) out.v[i] = double(a.v[i]);
+    return out;
+}
+EVENFLOW_INLINE F64 add(F64 a, F64 b) {
+    for (int i = 0; i < LANES; ++i) a.v[i] += b.v[i];
+    return a;
+}
+EVENFLOW_INLINE F64 sub(F64 a, F64 b) {
+    for (int i = 0; i < LANES; ++i) a.v[i] -= b.v[i];
+    return a;
+}
+EVENFLOW_INLINE double reduce_add(F64 a) {
+    double sum = 0.0;
+    for (int i = 0; i < LANES; ++i) sum += a.v[i];
+    return sum;
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -1,0 +1,79 @@
+"""Argument records of kernels (kernels/abi.py) from tensors. How many rows there are is set later, for each step.
+
+A left side of a product is `Rows`: int8 with scales, or bf16 with rows and columns to spare for whole tiles.
+"""
+
+import torch
+from torch import Tensor
+
+from evenflow.kernels.abi import DTYPE_CODES, Bf16GemmArgs, Int8GemmArgs, NormArgs, RowsArgs
+from evenflow.kernels.operators import BF16_K_STEP, TILE_ROWS, Bf16Weight, Int8Rows, Int8Weight
+from evenflow.models.linear import Bf16Linear, Int8Linear, Linear
+
+Rows = Int8Rows | Tensor
+ProductArgs = Int8GemmArgs | Bf16GemmArgs
+
+
+def tiled_rows(num_rows: int, dim: int) -> Tensor:
+    """bf16 [num_rows, dim], inside whole tiles of zeros."""
+    shape = (-(-num_rows // TILE_ROWS) * TILE_ROWS, -(-dim // BF16_K_STEP) * BF16_K_STEP)
+    return torch.zeros(shape, dtype=torch.bfloat16)[:num_rows, :dim]
+
+
+def rows_from(x: Tensor, dim: int) -> RowsArgs:
+    return RowsArgs(input=x.data_ptr(), in_stride=x.stride(0), dim=dim, dtype=DTYPE_CODES[x.dtype])
+
+
+def rows_to(args: RowsArgs, out: Rows) -> RowsArgs:
+    if isinstance(out, Int8Rows):
+        args.quantised, args.scales, args.padded_dim = out.values.data_ptr(), out.scales.data_ptr(), out.values.shape[1]
+    else:
+        args.out, args.out_stride = out.data_ptr(), out.stride(0)
+    return args
+
+
+def norm_of(hidden: Tensor, weight: Tensor, eps: float, out: Rows) -> NormArgs:
+    return NormArgs(rows=rows_to(rows_from(hidden, hidden.shape[1]), out), weight=weight.data_ptr(), eps=eps)
+
+
+def product_of(linear: Linear, rows: Rows, out: Tensor) -> ProductArgs:
+    """`linear` must be packed for these kernels, and `rows` be of its kind."""
+    if isinstance(linear, Int8Linear):
+        assert isinstance(rows, Int8Rows)
+        return _int8_product(linear.weight, rows, out)
+    assert isinstance(linear, Bf16Linear)
+    assert isinstance(rows, Tensor)
+    return _bf16_product(linear.weight, rows, out)
+
+
+def _int8_product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
+    assert out.shape[1] == weight.out_features
+    return Int8GemmArgs(
+        a=rows.values.data_ptr(),
+        a_scales=rows.scales.data_ptr(),
+        packed=weight.packed.data_ptr(),
+        w_scales=weight.scales.data_ptr(),
+        w_sums=weight.sums.data_ptr(),
+        bias=None if weight.bias is None else weight.bias.data_ptr(),
+        out=out.data_ptr(),
+        out_stride=out.stride(0),
+        n=weight.out_features,
+        padded_k=rows.values.shape[1],
+        dtype=DTYPE_CODES[out.dtype],
+    )
+
+
+def _bf16_product(weight: Bf16Weight, rows: Tensor, out: Tensor) -> Bf16GemmArgs:
+    assert out.shape[1] == weight.out_features
+    assert rows.stride(0) == weight.packed.shape[1] * 2
+    return Bf16GemmArgs(
+        a=rows.data_ptr(),
+        packed=weight.packed.data_ptr(),
+        bias=None if weight.bias is None else weight.bias.data_ptr(),
+        out=out.data_ptr(),
+        a_stride=rows.stride(0),
+        out_stride=out.stride(0),
+        n=weight.out_features,
+        padded_k=rows.stride(0),
+        dtype=DTYPE_CODES[out.dtype],
+    )

@@ -1,0 +1,67 @@
+// The product over AMX tiles: 2 x 2 tiles of sums (32 rows x 32 outputs), two tiles of each side per 16 units of k.
+//
+//            B0   B1          tile registers    0..3 sums    4, 5 activations    6, 7 weights
+//      A0    C0   C1
+//      A1    C2   C3
+#pragma once
+
+#include "amx.h"
+
+namespace evenflow::EVENFLOW_ISA {
+
+constexpr int STRIP_PANELS = 2;
+constexpr int TILE_UNITS = 16;
+constexpr int TILE_BYTES = 1024;
+using GemmRegisters = FullTiles;
+
+// Rows row .. row + 16 * ROW_TILES - 1 and panels panel .. panel + PANELS - 1.
+template <int ROW_TILES, int PANELS, class Product>
+void multiply_tiles(const Product& product, int row, int panel) {
+    const Sides& sides = product.sides;
+    const std::int64_t stride = sides.a_stride;
+    const std::uint8_t* a0 = sides.row(row);
+    const std::uint8_t* a1 = a0 + 16 * stride;
+    const std::uint8_t* b0 = sides.panel(panel);
+    const std::uint8_t* b1 = sides.panel(panel + 1);
+    amx_fence();
+    _tile_zero(0);
+    if constexpr (PANELS == 2) _tile_zero(1);
+    if constexpr (ROW_TILES == 2) _tile_zero(2);
+    if constexpr (ROW_TILES == 2 && PANELS == 2) _tile_zero(3);
+    for (int s = 0; s < sides.steps / TILE_UNITS; ++s) {
+        _tile_loadd(4, a0 + s * 64, stride);
+        _tile_loadd(6, b0 + s * TILE_BYTES, 64);
+        Product::tile_0_4_6();
+        if constexpr (PANELS == 2) {
+            _tile_loadd(7, b1 + s * TILE_BYTES, 64);
+            Product::tile_1_4_7();
+        }
+        if constexpr (ROW_TILES == 2) {
+            _tile_loadd(5, a1 + s * 64, stride);
+            Product::tile_2_5_6();
+            if constexpr (PANELS == 2) Product::tile_3_5_7();
+        }
+    }
+    alignas(64) typename Product::Element sums[4][16 * 16];
+    _tile_stored(0, sums[0], 64);
+    if constexpr (PANELS == 2) _tile_stored(1, sums[1], 64);
+    if constexpr (ROW_TILES == 2) _tile_stored(2, sums[2], 64);
+    if constexpr (ROW_TILES == 2 && PANELS == 2) _tile_stored(3, sums[3], 64);
+    amx_fence();
+    for (int t = 0; t < ROW_TILES; ++t) {
+        const int first = row + 16 * t, rows = sides.m - first < 16 ? sides.m - first : 16;
+        for (int p = 0; p < PANELS; ++p)
+            for (int r = 0; r < rows; ++r) product.finish(first + r, panel + p, sums[2 * t + p] + r * 16);
+    }
+}
+
+template <class Product>
+void multiply_panels(const Product& product, int begin, int end) {
+    in_pieces<2, 1>(begin, end, [&](int panel, auto P) {
+        in_pieces<2, 1>(0, (product.sides.m + 15) / 16, [&](int tile, auto R) {
+            multiply_tiles<R.value, P.value>(product, 16 * tile, panel);
+        });
+    });
+}
+
+}  // namespace evenflow::EVENFLOW_ISA
