@@ -106,6 +106,7 @@ def _load(config: EngineConfig) -> LoadedModel:
             config.model,
             dtype=config.dtype.value,
             quantize=config.quantize.value,
+            kv_dtype=config.kv_dtype.value,
             threads=config.threads,
             seed=config.seed,
         ),
