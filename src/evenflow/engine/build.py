@@ -5,6 +5,7 @@ building a torch engine does.
 """
 
 import os
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -15,7 +16,7 @@ from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.policy import ByPriority, FirstCome, Order, SchedulingPolicy
 from evenflow.core.ports import Executor
 from evenflow.core.scheduler import Scheduler
-from evenflow.engine.api import EngineFacts
+from evenflow.engine.api import EngineFacts, MemoryUse
 from evenflow.engine.clock import MonotonicClock
 from evenflow.engine.config import (
     Capabilities,
@@ -23,11 +24,10 @@ from evenflow.engine.config import (
     ExecutorKind,
     OrderKind,
     ResolvedEngine,
-    format_bytes,
     resolve,
 )
 from evenflow.engine.core import EngineCore
-from evenflow.engine.memory import available_memory
+from evenflow.engine.memory import available_memory, resident_memory
 from evenflow.executors.shadow import ShadowExecutor
 
 _SHADOW = Capabilities(max_position_embeddings=4096, vocab_size=256, bytes_per_block=128, free_memory=1 << 22)
@@ -45,33 +45,46 @@ class LoadedModel(Protocol):
         """Printable names and values, for people."""
         ...
 
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def kv_dtype(self) -> str: ...
+
     def bytes_per_block(self, block_size: int) -> int: ...
     def executor(
         self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int, max_model_len: int
     ) -> Executor: ...
 
 
-Settings = tuple[tuple[str, str], ...]
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """`weight_bytes` and `kv_dtype` are None where there is no model."""
+
+    resolved: ResolvedEngine
+    executor: Executor
+    description: tuple[tuple[str, str], ...]
+    weight_bytes: int | None = None
+    kv_dtype: str | None = None
 
 
 def build_core(config: EngineConfig) -> tuple[EngineCore, EngineFacts]:
     """Raises `ModelError` or `ConfigError`; takes as long as loading the model does."""
-    resolved, executor, described = _BUILDERS[config.executor](config)
-    core = assemble(resolved, executor, paranoid=config.paranoid)
-    facts = _facts(resolved, described)
+    built = _BUILDERS[config.executor](config)
+    core = assemble(built.resolved, built.executor, paranoid=config.paranoid)
+    facts = _facts(built)
     core.announce(facts.settings)
     return core, facts
 
 
-def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
+def _build_shadow(config: EngineConfig) -> _Built:
     resolved = resolve(config, _SHADOW)
     executor = ShadowExecutor(
         num_blocks=resolved.num_blocks, block_size=resolved.block_size, vocab_size=resolved.vocab_size
     )
-    return resolved, executor, (("executor", "shadow (no model)"),)
+    return _Built(resolved, executor, (("executor", "shadow (no model)"),))
 
 
-def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
+def _build_torch(config: EngineConfig) -> _Built:
     model = _load(config)
     capabilities = Capabilities(
         max_position_embeddings=model.max_position_embeddings,
@@ -87,7 +100,7 @@ def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settin
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         max_model_len=resolved.max_model_len,
     )
-    return resolved, executor, model.description
+    return _Built(resolved, executor, model.description, model.weight_bytes, model.kv_dtype)
 
 
 _BUILDERS = {ExecutorKind.SHADOW: _build_shadow, ExecutorKind.TORCH: _build_torch}
@@ -140,7 +153,8 @@ def _order(kind: OrderKind) -> Order:
             return ByPriority()
 
 
-def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> EngineFacts:
+def _facts(built: _Built) -> EngineFacts:
+    resolved = built.resolved
     return EngineFacts(
         max_model_len=resolved.max_model_len,
         vocab_size=resolved.vocab_size,
@@ -149,13 +163,29 @@ def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> 
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         settings=(
-            *described,
+            *built.description,
             ("max_model_len", str(resolved.max_model_len)),
             ("max_num_seqs", str(resolved.max_num_seqs)),
             ("max_num_batched_tokens", str(resolved.max_num_batched_tokens)),
-            ("kv_cache", f"{resolved.num_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.kv_bytes)}"),
             ("watermark_blocks", str(resolved.watermark_blocks)),
             ("prefix_caching", "on" if resolved.prefix_caching else "off"),
             ("order", resolved.order.value),
         ),
+        memory=_memory(built),
     )
+
+
+def _memory(built: _Built) -> tuple[MemoryUse, ...]:
+    """The KV cache is touched block by block, so at this point what is resident is the weights and the rest."""
+    if built.weight_bytes is None:
+        return ()
+    resolved, resident = built.resolved, resident_memory()
+    tokens = resolved.num_blocks * resolved.block_size
+    blocks = f"{resolved.num_blocks} blocks x {resolved.block_size} tokens = {tokens} tokens"
+    uses = [
+        MemoryUse("weights", built.weight_bytes, "as the kernels read them"),
+        MemoryUse("KV cache", resolved.kv_bytes, f"{blocks}, {built.kv_dtype}; taken as it fills"),
+    ]
+    if resident is not None:
+        uses.append(MemoryUse("other", max(0, resident - built.weight_bytes), "libraries and buffers of this process"))
+    return tuple(uses)

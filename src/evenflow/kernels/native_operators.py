@@ -125,9 +125,9 @@ def _padded(weight: Tensor, k_step: int) -> Tensor:
 def _panels(weight: Tensor) -> Tensor:
     """[n, k] to [n / 16, k / u, 16, u], where u elements are the 4 bytes that a dot product takes at once: moving units
     is ten times as fast as moving elements."""
-    per_unit = 4 // weight.element_size()
-    units = weight.view(torch.int32).view(len(weight) // TILE_ROWS, TILE_ROWS, -1)
-    return units.transpose(1, 2).contiguous().view(weight.dtype).unflatten(-1, (TILE_ROWS, per_unit))
+    num_panels, per_unit = len(weight) // TILE_ROWS, 4 // weight.element_size()
+    units = weight.view(torch.int32).view(num_panels, TILE_ROWS, -1).transpose(1, 2).contiguous()
+    return units.view(weight.dtype).view(num_panels, -1, TILE_ROWS, per_unit)
 
 
 def _row_sums(weight: Tensor) -> Tensor:

@@ -3,8 +3,10 @@
 Loading comes first and the KV cache second, because how much memory is left for the cache is known only then.
 """
 
+import ctypes
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -27,12 +29,12 @@ class LoadedTorchModel:
     def __init__(
         self,
         model: LlamaModel,
-        kv_dtype: torch.dtype,
+        kv_dtype: str,
         seed: int | None,
         description: tuple[tuple[str, str], ...],
     ) -> None:
         self._model = model
-        self._kv_dtype = kv_dtype
+        self.kv_dtype = kv_dtype
         self._seed = seed
         self._description = description
 
@@ -48,8 +50,12 @@ class LoadedTorchModel:
     def description(self) -> tuple[tuple[str, str], ...]:
         return self._description
 
+    @property
+    def weight_bytes(self) -> int:
+        return self._model.weight_bytes
+
     def bytes_per_block(self, block_size: int) -> int:
-        return bytes_per_block(self._model.config, block_size, self._kv_dtype)
+        return bytes_per_block(self._model.config, block_size, KV_DTYPES[self.kv_dtype])
 
     def executor(
         self,
@@ -62,7 +68,9 @@ class LoadedTorchModel:
         program: type[NativeLlama] = NativeLlama,
     ) -> TorchExecutor:
         """`program` is what runs the decoder where the kernels can: a bench has one that keeps the time."""
-        memory = KVMemory(self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=self._kv_dtype)
+        memory = KVMemory(
+            self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=KV_DTYPES[self.kv_dtype]
+        )
         model: Model
         attention: LayerAttention
         table = load_kernels().table
@@ -109,6 +117,7 @@ def load(
         int8=operators if formats.quantize.value == "int8" else None,
         panels=operators if kernels.table is not None else None,
     )
+    _return_freed_memory()
     description = (
         ("executor", f"torch {torch.__version__} on CPU, {num_threads} threads"),
         ("model", f"{model.config.architecture} from {path}"),
@@ -117,4 +126,10 @@ def load(
         ("kv_dtype", str(formats.kv_dtype)),
         ("kernels", describe()),
     )
-    return LoadedTorchModel(model, KV_DTYPES[formats.kv_dtype.value], seed, description)
+    return LoadedTorchModel(model, formats.kv_dtype.value, seed, description)
+
+
+def _return_freed_memory() -> None:
+    """What loading freed lies in the allocator, a few hundred megabytes; glibc returns it when asked."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
