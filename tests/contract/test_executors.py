@@ -56,8 +56,8 @@ def _torch(shape: Shape, kernels: Kernels) -> Executor:
     )
 
 
-def _program(shape: Shape, model: LlamaModel, table: KernelTable) -> Executor:
-    memory = KVMemory(CONFIG, num_blocks=shape.blocks, block_size=shape.block_size, dtype=torch.bfloat16)
+def _program(shape: Shape, model: LlamaModel, table: KernelTable, kv_dtype: torch.dtype = torch.bfloat16) -> Executor:
+    memory = KVMemory(CONFIG, num_blocks=shape.blocks, block_size=shape.block_size, dtype=kv_dtype)
     program = NativeLlama(model, memory, table, max_num_batched_tokens=shape.budget)
     return TorchExecutor(
         program,
@@ -81,6 +81,8 @@ def _programs(kernels: Kernels) -> "dict[str, Kind]":
     return {
         "int8": Kind(lambda shape: _program(shape, int8, table), 16),
         "bf16": Kind(lambda shape: _program(shape, bf16, table), 16),
+        "int8, int8 KV": Kind(lambda shape: _program(shape, int8, table, torch.int8), 16),
+        "bf16, int8 KV": Kind(lambda shape: _program(shape, bf16, table, torch.int8), 16),
     }
 
 

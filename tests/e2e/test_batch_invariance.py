@@ -53,9 +53,14 @@ class Run:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-@pytest.fixture(scope="module", params=["int8", "none"], ids=["int8", "bf16"])
+@pytest.fixture(
+    scope="module",
+    params=[("int8", "bf16"), ("none", "bf16"), ("int8", "int8"), ("none", "int8")],
+    ids=["int8", "bf16", "int8 with int8 KV", "bf16 with int8 KV"],
+)
 def model(request: pytest.FixtureRequest) -> LoadedTorchModel:
-    return load(str(resolve_model("smollm2-135m")), dtype="bf16", quantize=request.param, threads=None, seed=0)
+    quantize, kv_dtype = request.param
+    return load(str(resolve_model("smollm2-135m")), dtype="bf16", quantize=quantize, kv_dtype=kv_dtype, seed=0)
 
 
 @pytest.fixture(scope="module")

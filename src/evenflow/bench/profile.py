@@ -107,6 +107,7 @@ def measure(config: EngineConfig, scene: Scene, *, progress: Callable[[str], Non
         config.model,
         dtype=config.dtype.value,
         quantize=config.quantize.value,
+        kv_dtype=config.kv_dtype.value,
         threads=config.threads,
         seed=config.seed,
     )

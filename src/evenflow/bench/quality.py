@@ -16,17 +16,31 @@ from importlib.resources import files
 from evenflow.core.plan import TokenLogprobs
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.build import build_core
-from evenflow.engine.config import Dtype, EngineConfig, Quantize
+from evenflow.engine.config import Dtype, EngineConfig, KVDtype, Quantize
 from evenflow.engine.core import EngineCore
 from evenflow.engine.messages import Add
 
 TEXT_NAME = "Alice's Adventures in Wonderland, chapters I to VII (Lewis Carroll, 1865; public domain)"
 WINDOW = 1024
-# From the reference to what is served fastest; each is compared with the one before it.
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`reference` names the format whose perplexity this one's is compared with."""
+
+    dtype: Dtype
+    quantize: Quantize
+    kv_dtype: KVDtype
+    reference: str | None
+
+
+# From the most exact to the smallest; each differs from its reference in one thing.
 FORMATS = {
-    "fp32": (Dtype.FP32, Quantize.NONE),
-    "bf16": (Dtype.BF16, Quantize.NONE),
-    "int8": (Dtype.BF16, Quantize.INT8),
+    "fp32": Format(Dtype.FP32, Quantize.NONE, KVDtype.AUTO, None),
+    "bf16": Format(Dtype.BF16, Quantize.NONE, KVDtype.AUTO, "fp32"),
+    "bf16, int8 KV": Format(Dtype.BF16, Quantize.NONE, KVDtype.INT8, "bf16"),
+    "int8": Format(Dtype.BF16, Quantize.INT8, KVDtype.AUTO, "bf16"),
+    "int8, int8 KV": Format(Dtype.BF16, Quantize.INT8, KVDtype.INT8, "int8"),
 }
 
 
@@ -73,8 +87,8 @@ def measure(
 
 
 def in_format(config: EngineConfig, name: str) -> EngineConfig:
-    dtype, quantize = FORMATS[name]
-    return replace(config, dtype=dtype, quantize=quantize)
+    form = FORMATS[name]
+    return replace(config, dtype=form.dtype, quantize=form.quantize, kv_dtype=form.kv_dtype)
 
 
 def _log_probabilities(core: EngineCore, index: int, prompt: tuple[int, ...]) -> list[float]:

@@ -29,6 +29,11 @@ from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
 from evenflow.workload.synthesize import RandomTokens
 
 app = App(name="bench", help="Measure evenflow on this machine.")
+for _name, _help in (
+    ("startup", "Time `evenflow serve` from the command to the first served token, the model being on disk."),
+    ("memory", "Measure what the engine process holds in memory, once loaded and with a full KV cache."),
+):
+    app.command(f"evenflow.cli.bench_process:{_name}", name=_name, help=_help)
 
 
 @app.command
@@ -189,7 +194,7 @@ def quality(
     tokens
         How much of the text, rounded up to whole windows of 1,024 tokens; all of it is about 23,000.
     compare
-        Measure fp32, bf16 and int8 one after the other, whatever --dtype and --quantize say.
+        Measure fp32, bf16, int8 and the int8 KV cache one after the other, whatever the formats asked for.
     json
         Print JSON instead of tables.
     """
@@ -204,22 +209,16 @@ def quality(
             progress(f"measuring {name}".strip())
             measured[name] = quality_bench.measure(each, prompts, progress=progress)
     if json:
-        everything = {"text": quality_bench.TEXT_NAME, "perplexities": list(measured.values())}
-        _print_json(everything)
+        results = [{"format": name, **asdict(result)} for name, result in measured.items()]
+        _print_json({"text": quality_bench.TEXT_NAME, "perplexities": results})
         return
     print(f"Text: {quality_bench.TEXT_NAME}")
-    table = Table("dtype", "quantize", "tokens", "perplexity", "by the row above", "seconds", box=None)
-    above: float | None = None
-    for result in measured.values():
-        table.add_row(
-            result.settings["dtype"].split()[0],
-            result.settings["quantize"],
-            str(result.tokens),
-            f"{result.perplexity:.4f}",
-            "" if above is None else f"{result.perplexity / above:.4f}",
-            f"{result.seconds:.1f}",
-        )
-        above = result.perplexity
+    table = Table("dtype", "quantize", "kv_dtype", "tokens", "perplexity", "", "seconds", box=None)
+    for name, result in measured.items():
+        numbers = (result.settings[setting].split()[0] for setting in ("dtype", "quantize", "kv_dtype"))
+        reference = quality_bench.FORMATS[name].reference if name else None
+        ratio = "" if reference is None else f"{result.perplexity / measured[reference].perplexity:.4f} x {reference}"
+        table.add_row(*numbers, str(result.tokens), f"{result.perplexity:.4f}", ratio, f"{result.seconds:.1f}")
     Console().print(table)
 
 

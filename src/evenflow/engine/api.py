@@ -62,11 +62,19 @@ class EngineState(Enum):
     DEAD = "dead"
 
 
+class MemoryUse(NamedTuple):
+    """One part of the engine's memory, for people."""
+
+    name: str
+    num_bytes: int
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What the engine resolved at start; the front validates requests against it.
 
-    `settings` is for people: printable name and value of every resolved setting.
+    `settings` and `memory` are for people: printable name and value of every resolved setting, and what takes how much.
     """
 
     max_model_len: int
@@ -76,6 +84,7 @@ class EngineFacts:
     max_num_seqs: int
     max_num_batched_tokens: int
     settings: tuple[tuple[str, str], ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ building a torch engine does.
 """
 
 import os
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
 
@@ -14,18 +15,17 @@ from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.ports import Executor
 from evenflow.core.scheduler import Scheduler
-from evenflow.engine.api import EngineFacts
+from evenflow.engine.api import EngineFacts, MemoryUse
 from evenflow.engine.clock import MonotonicClock
 from evenflow.engine.config import (
     Capabilities,
     EngineConfig,
     ExecutorKind,
     ResolvedEngine,
-    format_bytes,
     resolve,
 )
 from evenflow.engine.core import EngineCore
-from evenflow.engine.memory import available_memory
+from evenflow.engine.memory import available_memory, resident_memory
 from evenflow.executors.shadow import ShadowExecutor
 
 _SHADOW = Capabilities(max_position_embeddings=4096, vocab_size=256, bytes_per_block=128, free_memory=1 << 22)
@@ -43,6 +43,11 @@ class LoadedModel(Protocol):
         """Printable names and values, for people."""
         ...
 
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def kv_dtype(self) -> str: ...
+
     def bytes_per_block(self, block_size: int) -> int: ...
     def executor(
         self,
@@ -56,19 +61,27 @@ class LoadedModel(Protocol):
     ) -> Executor: ...
 
 
-Settings = tuple[tuple[str, str], ...]
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """`weight_bytes` and `kv_dtype` are None where there is no model."""
+
+    resolved: ResolvedEngine
+    executor: Executor
+    description: tuple[tuple[str, str], ...]
+    weight_bytes: int | None = None
+    kv_dtype: str | None = None
 
 
 def build_core(config: EngineConfig) -> tuple[EngineCore, EngineFacts]:
     """Raises `ModelError` or `ConfigError`; takes as long as loading the model does."""
-    resolved, executor, described = _BUILDERS[config.executor](config)
-    core = assemble(resolved, executor, paranoid=config.paranoid)
-    facts = _facts(resolved, described)
+    built = _BUILDERS[config.executor](config)
+    core = assemble(built.resolved, built.executor, paranoid=config.paranoid)
+    facts = _facts(built)
     core.announce(facts.settings)
     return core, facts
 
 
-def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
+def _build_shadow(config: EngineConfig) -> _Built:
     resolved = resolve(config, _SHADOW)
     executor = ShadowExecutor(
         num_blocks=resolved.num_blocks,
@@ -76,13 +89,13 @@ def _build_shadow(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Setti
         vocab_size=resolved.vocab_size,
         num_host_blocks=resolved.num_host_blocks,
     )
-    return resolved, executor, (("executor", "shadow (no model)"),)
+    return _Built(resolved, executor, (("executor", "shadow (no model)"),))
 
 
-def _build_torch(config: EngineConfig) -> tuple[ResolvedEngine, Executor, Settings]:
+def _build_torch(config: EngineConfig) -> _Built:
     model = load_model(config)
     resolved, executor = give_memory(config, model)
-    return resolved, executor, model.description
+    return _Built(resolved, executor, model.description, model.weight_bytes, model.kv_dtype)
 
 
 def give_memory(config: EngineConfig, model: LoadedModel) -> tuple[ResolvedEngine, Executor]:
@@ -122,6 +135,7 @@ def load_model(config: EngineConfig) -> LoadedModel:
             config.model,
             dtype=config.dtype.value,
             quantize=config.quantize.value,
+            kv_dtype=config.kv_dtype.value,
             threads=config.threads,
             seed=config.seed,
         ),
@@ -154,13 +168,8 @@ def assemble(
     return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
 
 
-def _host_kv(resolved: ResolvedEngine) -> str:
-    if resolved.num_host_blocks == 0:
-        return "off"
-    return f"{resolved.num_host_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.host_kv_bytes)}"
-
-
-def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> EngineFacts:
+def _facts(built: _Built) -> EngineFacts:
+    resolved = built.resolved
     return EngineFacts(
         max_model_len=resolved.max_model_len,
         vocab_size=resolved.vocab_size,
@@ -169,14 +178,32 @@ def _facts(resolved: ResolvedEngine, described: tuple[tuple[str, str], ...]) -> 
         max_num_seqs=resolved.max_num_seqs,
         max_num_batched_tokens=resolved.max_num_batched_tokens,
         settings=(
-            *described,
+            *built.description,
             ("max_model_len", str(resolved.max_model_len)),
             ("max_num_seqs", str(resolved.max_num_seqs)),
             ("max_num_batched_tokens", str(resolved.max_num_batched_tokens)),
-            ("kv_cache", f"{resolved.num_blocks} blocks of {resolved.block_size}, {format_bytes(resolved.kv_bytes)}"),
-            ("host_kv", _host_kv(resolved)),
             ("watermark_blocks", str(resolved.watermark_blocks)),
             ("prefix_caching", "on" if resolved.prefix_caching else "off"),
             ("policy", resolved.policy_name),
         ),
+        memory=_memory(built),
     )
+
+
+def _memory(built: _Built) -> tuple[MemoryUse, ...]:
+    """The KV cache is touched block by block, so at this point what is resident is the weights and the rest."""
+    if built.weight_bytes is None:
+        return ()
+    resolved, resident = built.resolved, resident_memory()
+    tokens = resolved.num_blocks * resolved.block_size
+    blocks = f"{resolved.num_blocks} blocks x {resolved.block_size} tokens = {tokens} tokens"
+    uses = [
+        MemoryUse("weights", built.weight_bytes, "as the kernels read them"),
+        MemoryUse("KV cache", resolved.kv_bytes, f"{blocks}, {built.kv_dtype}; taken as it fills"),
+    ]
+    if resolved.num_host_blocks:
+        host_blocks = f"{resolved.num_host_blocks} blocks for preempted requests"
+        uses.append(MemoryUse("host KV", resolved.host_kv_bytes, host_blocks))
+    if resident is not None:
+        uses.append(MemoryUse("other", max(0, resident - built.weight_bytes), "libraries and buffers of this process"))
+    return tuple(uses)

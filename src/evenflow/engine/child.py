@@ -1,6 +1,7 @@
 """A `Link` to an engine in a process of its own (process.py), over a Unix socket pair.
 
-The child is told what to build in the first message, so nothing but a file descriptor is on its command line. The end
+The child is told what to build in the first message, so nothing but a file descriptor is on its command line. It may be
+launched before there is an event loop, so that it loads while the front does what else there is to do. The end
 of the socket means that it is dead, however it died, and the event loop hears of that at once. It is in a process group
 of its own, so an interrupt at the terminal reaches the front only.
 """
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from evenflow.core import errors
@@ -68,6 +70,7 @@ class ProcessLink:
         self._start_timeout_seconds = start_timeout_seconds
         self._exit_timeout_seconds = exit_timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
+        self._sock: socket.socket | None = None
         self._transport: asyncio.WriteTransport | None = None
         self._burial: asyncio.Task[None] | None = None
         self._last_words: Failed | None = None
@@ -78,8 +81,30 @@ class ProcessLink:
         assert self._process is not None, "start() was not called"
         return self._process.pid
 
-    async def start(self, deliver: Callable[[StepResult], None], died: Callable[[str], None]) -> EngineFacts:
+    def launch(self) -> None:
+        """Have the child load while the caller, on the thread of the event loop to come, gets ready for `start`."""
         assert self._process is None, "a link starts once"
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = self._spawn(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        self._sock = ours
+        with suppress(ConnectionError):  # a child that is gone already is noticed by `start`
+            ours.sendall(encode(Start(self._config)))  # far less than a socket takes: this does not wait
+
+    def abandon(self) -> None:
+        """For whoever launched and then could not go on. Does nothing where `start` took over, or nothing runs."""
+        if self._sock is not None:
+            assert self._process is not None
+            self._sock.close()
+            self._process.kill()
+            self._process.wait()
+
+    async def start(self, deliver: Callable[[StepResult], None], died: Callable[[str], None]) -> EngineFacts:
+        assert self._transport is None, "a link starts once"
         ready: asyncio.Future[EngineFacts] = asyncio.get_running_loop().create_future()
         try:
             await self._open(ready, deliver, died)
@@ -107,18 +132,18 @@ class ProcessLink:
                 case _:
                     raise AssertionError(f"the engine sent {type(message).__name__}")
 
+        if self._process is None:
+            self.launch()
         loop = asyncio.get_running_loop()
         lost: asyncio.Future[str | None] = loop.create_future()
-        ours, theirs = socket.socketpair()
+        assert self._sock is not None
+        sock, self._sock = self._sock, None
         try:
-            with theirs:
-                self._process = self._spawn(theirs)
-            self._transport, _ = await loop.create_unix_connection(lambda: _Receiver(receive, lost), sock=ours)
+            self._transport, _ = await loop.create_unix_connection(lambda: _Receiver(receive, lost), sock=sock)
         except BaseException:
-            ours.close()
+            sock.close()
             raise
         self._burial = loop.create_task(self._bury(lost, ready, died))
-        self._transport.write(encode(Start(self._config)))
 
     def _spawn(self, theirs: socket.socket) -> "subprocess.Popen[bytes]":
         """On the event loop's thread: the child dies with the *thread* that started it (PR_SET_PDEATHSIG)."""
@@ -138,6 +163,8 @@ class ProcessLink:
     async def stop(self) -> None:
         """The end of its socket ends the child after the step it is in; one that takes long is killed."""
         self._stopping = True
+        if self._sock is not None:
+            self._sock.close()
         if self._transport is not None:
             self._transport.abort()
         if self._burial is not None:

@@ -21,7 +21,14 @@ class Dtype(Enum):
 
 
 class Quantize(Enum):
+    AUTO = "auto"
     NONE = "none"
+    INT8 = "int8"
+
+
+class KVDtype(Enum):
+    AUTO = "auto"
+    BF16 = "bf16"
     INT8 = "int8"
 
 
@@ -37,9 +44,13 @@ class EngineConfig:
     model: str = "smollm2-135m"
     """A name from `evenflow model list`, a folder in Hugging Face layout, a .gguf file, or a hub name (owner/model)."""
     dtype: Dtype = Dtype.AUTO
-    """Number format of weights and KV cache; auto takes bf16 where the processor computes in it, else fp32."""
+    """Number format of weights and activations; auto takes bf16 where the processor multiplies it, else fp32."""
     quantize: Quantize = Quantize.NONE
-    """int8 turns weights and activations into int8 (W8A8) while the model is loaded, whatever format its file has."""
+    """int8 turns weights and activations into int8 (W8A8) while the model is loaded, whatever format its file has; auto
+    does so where that is what the processor does best. It costs a little quality, so it is done only when asked for."""
+    kv_dtype: KVDtype = KVDtype.AUTO
+    """Number format of the KV cache; auto takes that of the weights (bf16 or fp32). int8, with a scale per token and
+    head, holds nearly twice the tokens of bf16 in the same memory."""
     max_model_len: int | None = None
     """Most tokens of one request, prompt and output together; as many as the model allows if not given."""
     max_num_seqs: int = 128

@@ -77,7 +77,12 @@ def open_library(path: Path) -> ctypes.CDLL:
         library.evenflow_kernels.argtypes = [c_char_p]
     except AttributeError as error:
         raise KernelsUnavailable(f"{path.name} is not evenflow's library: {error}") from error
-    if version != ABI_VERSION or (SOURCE_FOLDER.is_dir() and build_id != source_id()):
+    if version != ABI_VERSION:
+        raise KernelsUnavailable(
+            f"{path.name} has ABI {version} and this evenflow needs {ABI_VERSION}; `python -m evenflow.kernels.build` "
+            "rebuilds it"
+        )
+    if SOURCE_FOLDER.is_dir() and build_id != source_id():
         raise KernelsUnavailable(
             "built from other sources than these; `python -m evenflow.kernels.build` rebuilds them"
         )

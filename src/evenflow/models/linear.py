@@ -9,6 +9,7 @@ In bf16 on CPUs with bf16 instructions, oneDNN reads weights much faster when th
 layout beforehand: 1.3 to 2 times for SmolLM2's matrices at 1 to 128 rows (two cores), so `pack` does that.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -21,6 +22,11 @@ from evenflow.kernels.operators import Bf16Weight, Int8Weight, Operators, quanti
 class Linear(Protocol):
     @property
     def out_features(self) -> int: ...
+
+    @property
+    def tensors(self) -> Sequence[Tensor | None]:
+        """What it keeps in memory."""
+        ...
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         """[rows, in_features] -> [rows, out_features], of the dtype of `rows`."""
@@ -40,6 +46,10 @@ class DenseLinear:
     def out_features(self) -> int:
         return self._weight.shape[0]
 
+    @property
+    def tensors(self) -> Sequence[Tensor | None]:
+        return self._weight, self._bias
+
     def __call__(self, rows: Tensor, /) -> Tensor:
         return functional.linear(rows, self._weight, self._bias)
 
@@ -58,6 +68,10 @@ class PackedLinear:
     def out_features(self) -> int:
         return self._out_features
 
+    @property
+    def tensors(self) -> Sequence[Tensor | None]:
+        return self._packed, self._bias
+
     def __call__(self, rows: Tensor, /) -> Tensor:
         product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self._bias, "none", [], "")
         return product
@@ -73,6 +87,10 @@ class Bf16Linear:
     @property
     def out_features(self) -> int:
         return self.weight.out_features
+
+    @property
+    def tensors(self) -> Sequence[Tensor | None]:
+        return self.weight.packed, self.weight.bias
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return self._operators.multiply_bf16(rows, self.weight)
@@ -91,6 +109,10 @@ class Int8Linear:
     @property
     def out_features(self) -> int:
         return self.weight.out_features
+
+    @property
+    def tensors(self) -> Sequence[Tensor | None]:
+        return self.weight.packed, self.weight.scales, self.weight.sums, self.weight.bias
 
     def __call__(self, rows: Tensor, /) -> Tensor:
         return self._operators.multiply_int8(self._operators.quantise(rows), self.weight, rows.dtype)

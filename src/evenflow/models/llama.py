@@ -9,8 +9,9 @@ Requests meet only in `attention`, which the executor gives: it knows which toke
 keys and values of earlier tokens are. q, k and v are one product, gate and up another.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import torch
@@ -48,6 +49,12 @@ class DecoderLayer:
     down: Linear
     mlp_post_norm: Tensor | None
 
+    @property
+    def tensors(self) -> Iterator[Tensor | None]:
+        yield from (self.attention_norm, self.qk_norm, self.attention_post_norm, self.mlp_norm, self.mlp_post_norm)
+        for linear in (self.qkv, self.output, self.gate_up, self.down):
+            yield from linear.tensors
+
 
 class LlamaModel:
     """Inference only; nothing of it changes after construction, so steps are independent."""
@@ -74,6 +81,13 @@ class LlamaModel:
         self._ropes: dict[RopeConfig, RotaryEmbedding] = {
             rope: RotaryEmbedding(rope, config.head_dim, self.device) for rope in config.ropes
         }
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of memory. A head that is the embedding counts once."""
+        layers = chain.from_iterable(layer.tensors for layer in self.layers)
+        kept = {id(tensor): tensor for tensor in (self._embedding, self._norm, *self._head.tensors, *layers)}
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept.values() if tensor is not None)
 
     @property
     def device(self) -> torch.device:

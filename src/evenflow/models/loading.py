@@ -1,6 +1,12 @@
-"""From a path to a model that runs: read the config, open the weights, fuse and pack them layer by layer."""
+"""From a path to a model that runs: read the config, open the weights, fuse and pack them layer by layer.
 
-from collections.abc import Callable
+Layers are loaded side by side, each by one thread: dequantising, turning and packing are many small passes over memory,
+of which one on all cores costs more than several on one core each. Embedding and head come first, as the largest parts.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -79,22 +85,30 @@ class _Builder:
         self._rotation = rotation
 
     def model(self) -> LlamaModel:
+        with _workers() as workers:
+            ends = workers.submit(self._ends)
+            layers = list(workers.map(self._layer, range(self._config.num_layers)))
+            embedding, norm, head = ends.result()
+        return LlamaModel(self._config, embedding, layers, norm, head, self._form.activation)
+
+    @torch.inference_mode()  # which is a thread's own
+    def _ends(self) -> tuple[Tensor, Tensor, Linear]:
+        """Embedding, last norm and head."""
         config = self._config
         shape = (config.vocab_size, config.hidden_size)
-        embedding = self._read("model.embed_tokens.weight", self._form.embedding, *shape)
-        layers = [self._layer(index) for index in range(config.num_layers)]
         norm = self._norm("model.norm", config.hidden_size)
         if config.tie_word_embeddings:
-            same = self._form.matrix == embedding.dtype and self._rotation is None
-            matrix = embedding if same else self._read("model.embed_tokens.weight", self._form.matrix, *shape)
+            matrix = self._read("model.embed_tokens.weight", self._form.matrix, *shape)
+            embedding = matrix.to(self._form.embedding, copy=self._rotation is not None)
         else:
+            embedding = self._read("model.embed_tokens.weight", self._form.embedding, *shape)
             matrix = self._read("lm_head.weight", self._form.matrix, *shape)
         if self._rotation is not None:
             self._rotation.turn_embedding(embedding)
         self._turn_reader(matrix, norm)
-        head = self._form.pack(matrix, None)
-        return LlamaModel(config, embedding, layers, self._what_stays(norm), head, self._form.activation)
+        return embedding, self._what_stays(norm), self._form.pack(matrix, None)
 
+    @torch.inference_mode()
     def _layer(self, index: int) -> DecoderLayer:
         config, prefix = self._config, f"model.layers.{index}"
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -170,3 +184,18 @@ class _Builder:
         q = self._norm(f"{attn}.q_norm", config.head_dim).expand(config.num_heads, -1)
         k = self._norm(f"{attn}.k_norm", config.head_dim).expand(config.num_kv_heads, -1)
         return torch.cat((q, k)).contiguous()
+
+
+@contextmanager
+def _workers() -> Iterator[ThreadPoolExecutor]:
+    """As many threads as torch has, each of which computes alone. An error drops what has not begun."""
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, "load", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            try:
+                yield pool
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+    finally:
+        torch.set_num_threads(threads)

@@ -12,22 +12,20 @@ A second signal ends everything at once, with the exit status that the signal wo
 """
 
 import asyncio
-import ipaddress
 import os
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 from typing import NoReturn
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from evenflow.core.errors import ConfigError
 from evenflow.engine.api import Engine
+from evenflow.server.binding import ServeSettings, bind, url_of
 from evenflow.server.http_protocol import BoundedHttp, Visitors, quieten
 from evenflow.server.shutdown import Shutdown
 
@@ -38,42 +36,6 @@ LAST_BYTES_SECONDS = (1.0, 5.0)
 # Longer than the idle time after which HTTP clients drop a pooled connection, so that it is they who close it: a
 # server that closes first may do so while the next request is on its way.
 KEEP_ALIVE_SECONDS = 75
-
-
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """Port 0 takes any free port."""
-
-    host: str = "127.0.0.1"
-    port: int = 8000
-    shutdown_timeout_seconds: float = 30.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.port <= 65535:
-            raise ConfigError(f"port must be between 0 and 65535, not {self.port}")
-        if not self.shutdown_timeout_seconds >= 0:
-            raise ConfigError(f"shutdown-timeout must be 0 or more seconds, not {self.shutdown_timeout_seconds}")
-
-
-def check_binding(host: str, api_key: str | None, allow_unauthenticated: bool) -> None:
-    """Raises ConfigError where other machines could reach the server without a key and nobody said that they may."""
-    if api_key is not None and not api_key.strip():
-        raise ConfigError("The API key is empty; give a key, or none at all")
-    if api_key is None and not allow_unauthenticated and not is_loopback(host):
-        raise ConfigError(
-            f"host {host!r} can be reached from other machines. Set an API key (in the environment as "
-            "EVENFLOW_API_KEY, or with --api-key), or listen on 127.0.0.1 only (leave out --host), or let everybody in "
-            "with --allow-unauthenticated"
-        )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class _Server(uvicorn.Server):
@@ -131,29 +93,6 @@ def leave_now(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-def bind(settings: ServeSettings) -> socket.socket:
-    host, port = settings.host, settings.port
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
-    except OSError as error:
-        raise ConfigError(f"Cannot listen on {host} port {port}: {error.strerror or error}") from error
-    return listener
-
-
-def url_of(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def uvicorn_config(app: ASGIApp, http: type[BoundedHttp] = BoundedHttp) -> uvicorn.Config:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp
 
 from e2e.server.scripted import PATIENCE_SECONDS, ScriptedEngine
+from evenflow.server.binding import ServeSettings, bind
 from evenflow.server.http_protocol import BoundedHttp
-from evenflow.server.serve import ServeSettings, bind, serve, uvicorn_config
+from evenflow.server.serve import serve, uvicorn_config
 from evenflow.server.shutdown import Shutdown
 
 ANY_PORT = ServeSettings(port=0, shutdown_timeout_seconds=PATIENCE_SECONDS)

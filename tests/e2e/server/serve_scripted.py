@@ -14,8 +14,9 @@ from e2e.server.scripted import ByteTokenizer, ScriptedCall, ScriptedEngine, app
 from evenflow.core.errors import ConfigError, ModelError
 from evenflow.core.request import FinishReason
 from evenflow.engine.api import Delta, EngineState
+from evenflow.server.binding import ServeSettings
 from evenflow.server.encoding import SHORT_CHARS
-from evenflow.server.serve import ServeSettings, leave_now, run
+from evenflow.server.serve import leave_now, run
 from evenflow.server.shutdown import Shutdown
 
 

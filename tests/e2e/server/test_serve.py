@@ -16,8 +16,8 @@ import pytest
 from e2e.server import serve_scripted
 from e2e.server.scripted import PATIENCE_SECONDS
 from evenflow.core.errors import ConfigError
+from evenflow.server.binding import ServeSettings, bind, check_binding
 from evenflow.server.encoding import SHORT_CHARS
-from evenflow.server.serve import ServeSettings, bind, check_binding
 
 TESTS = Path(__file__).parents[2]
 

@@ -59,6 +59,19 @@ def test_chunks_and_decodes_match_dense_attention(kernels: Kernels, shape: Shape
     assert_matches_dense(kernels, shape, dtype, activation)
 
 
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_every_body_rounds_to_int8_alike(shape: Shape) -> None:
+    """Closer to each other by far than int8 is to the textbook."""
+    sequence = random_sequence(shape, 300, torch.float32, seed=9)
+    results = [
+        torch.cat(AttentionWorld(shape, kernels, dtype=torch.int8).step([sequence], [300])).double()
+        for kernels in runnable_kernels()
+    ]
+    rounding = (results[0] - dense(shape, sequence)).abs().mean()
+    for result in results[1:]:
+        assert (result - results[0]).abs().mean() < 0.3 * rounding
+
+
 @EVERY_BODY
 @pytest.mark.parametrize("block_size", [5, 32, 48, 128])
 def test_any_block_size_serves(kernels: Kernels, block_size: int) -> None:

@@ -43,6 +43,7 @@ VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }
 EVERY_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
 EVERY_FORMAT = pytest.mark.parametrize("form", ["bf16", "int8"])
+INT8_CACHE_VARIANTS = pytest.mark.parametrize("variant", ["llama", "qwen3-qk-norm", "gemma3-post-norms"])
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 24
@@ -93,8 +94,14 @@ class Machine:
     memory: KVMemory
 
     @classmethod
-    def native(cls, model: LlamaModel, kernels: Kernels, largest_step: int = LARGEST_STEP) -> "Machine":
-        memory = KVMemory(model.config, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=torch.bfloat16)
+    def native(
+        cls,
+        model: LlamaModel,
+        kernels: Kernels,
+        largest_step: int = LARGEST_STEP,
+        kv_dtype: torch.dtype = torch.bfloat16,
+    ) -> "Machine":
+        memory = KVMemory(model.config, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, dtype=kv_dtype)
         assert kernels.table is not None
         assert NativeLlama.can_run(model)
         program = NativeLlama(model, memory, kernels.table, max_num_batched_tokens=largest_step)
@@ -139,6 +146,13 @@ def assert_same_bits(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor
         assert torch.equal(rows, expected[name][: len(rows)]), name
 
 
+def assert_same_bits_however_cut(machine: Machine) -> None:
+    whole = machine.run(WHOLE)
+    assert_same_bits(machine.run(MIXED), whole)
+    assert_same_bits(machine.run([{"a": 1}] * 45), whole)
+    assert_same_bits(machine.run([{"b": 17}, {"b": 1}, {"d": 3, "b": 13}]), whole)
+
+
 @EVERY_VARIANT
 @EVERY_FORMAT
 @EVERY_NATIVE
@@ -160,11 +174,34 @@ def test_the_program_is_the_model(kernels: Kernels, form: str, variant: str, fol
 def test_a_request_has_the_same_logits_however_the_work_is_cut(
     kernels: Kernels, form: str, variant: str, folder: Callable[[str], Path]
 ) -> None:
-    machine = Machine.native(load(folder(variant), form, kernels), kernels)
-    whole = machine.run(WHOLE)
-    assert_same_bits(machine.run(MIXED), whole)
-    assert_same_bits(machine.run([{"a": 1}] * 45), whole)
-    assert_same_bits(machine.run([{"b": 17}, {"b": 1}, {"d": 3, "b": 13}]), whole)
+    assert_same_bits_however_cut(Machine.native(load(folder(variant), form, kernels), kernels))
+
+
+@INT8_CACHE_VARIANTS
+@EVERY_FORMAT
+@EVERY_NATIVE
+def test_an_int8_cache_gives_the_same_logits_however_the_work_is_cut(
+    kernels: Kernels, form: str, variant: str, folder: Callable[[str], Path]
+) -> None:
+    assert_same_bits_however_cut(Machine.native(load(folder(variant), form, kernels), kernels, kv_dtype=torch.int8))
+
+
+@INT8_CACHE_VARIANTS
+@EVERY_FORMAT
+@EVERY_NATIVE
+def test_an_int8_cache_adds_no_more_than_its_own_rounding(
+    kernels: Kernels, form: str, variant: str, folder: Callable[[str], Path]
+) -> None:
+    exact = all_of(Machine.plain(load_model(folder(variant), "fp32"), kernels, torch.float32).run(MIXED))
+    model = load(folder(variant), form, kernels)
+    wide, narrow = (
+        all_of(Machine.native(model, kernels, kv_dtype=dtype).run(MIXED)) for dtype in (torch.bfloat16, torch.int8)
+    )
+    assert not torch.equal(wide, narrow)
+    # As above: whatever is missing, a scale for one, moves logits by about their own size.
+    assert (narrow - exact).abs().mean() < 0.1 * exact.abs().mean()
+    plain = all_of(Machine.plain(model, kernels, torch.int8).run(MIXED))
+    assert (narrow - plain).abs().mean() < 1.5 * (narrow - exact).abs().mean()
 
 
 @EVERY_FORMAT

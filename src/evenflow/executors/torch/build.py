@@ -3,21 +3,24 @@
 Loading comes first and the KV cache second, because how much memory is left for the cache is known only then.
 """
 
+import ctypes
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from evenflow.executors.torch.attention import PagedAttention, native_can_attend
 from evenflow.executors.torch.executor import LayerAttention, Model, TorchExecutor
+from evenflow.executors.torch.formats import KV_DTYPES, choose
 from evenflow.executors.torch.kv_memory import KVMemory, bytes_per_block
 from evenflow.executors.torch.native_llama import NativeLlama
 from evenflow.kernels import describe
 from evenflow.kernels.native import load_kernels
 from evenflow.kernels.native_operators import select_operators
 from evenflow.models.llama import LlamaModel
-from evenflow.models.loading import DTYPES, load_model
+from evenflow.models.loading import load_model
 
 
 class LoadedTorchModel:
@@ -26,12 +29,12 @@ class LoadedTorchModel:
     def __init__(
         self,
         model: LlamaModel,
-        dtype: str,
+        kv_dtype: str,
         seed: int | None,
         description: tuple[tuple[str, str], ...],
     ) -> None:
         self._model = model
-        self._dtype = DTYPES[dtype]
+        self.kv_dtype = kv_dtype
         self._seed = seed
         self._description = description
 
@@ -47,8 +50,12 @@ class LoadedTorchModel:
     def description(self) -> tuple[tuple[str, str], ...]:
         return self._description
 
+    @property
+    def weight_bytes(self) -> int:
+        return self._model.weight_bytes
+
     def bytes_per_block(self, block_size: int) -> int:
-        return bytes_per_block(self._model.config, block_size, self._dtype)
+        return bytes_per_block(self._model.config, block_size, KV_DTYPES[self.kv_dtype])
 
     def executor(
         self,
@@ -62,7 +69,9 @@ class LoadedTorchModel:
         program: type[NativeLlama] = NativeLlama,
     ) -> TorchExecutor:
         """`program` is what runs the decoder where the kernels can: a bench has one that keeps the time."""
-        memory = KVMemory(self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=self._dtype)
+        memory = KVMemory(
+            self._model.config, num_blocks=num_blocks, block_size=block_size, dtype=KV_DTYPES[self.kv_dtype]
+        )
         model: Model
         attention: LayerAttention
         table = load_kernels().table
@@ -83,9 +92,16 @@ class LoadedTorchModel:
 
 
 def load(
-    path: str, *, dtype: str, quantize: str = "none", threads: int | None = None, seed: int | None = None
+    path: str,
+    *,
+    dtype: str = "auto",
+    quantize: str = "none",
+    kv_dtype: str = "auto",
+    threads: int | None = None,
+    seed: int | None = None,
 ) -> LoadedTorchModel:
-    """`path` is a local folder or .gguf file; `dtype` is auto, bf16 or fp32; `quantize` is none or int8.
+    """`path` is a local folder or .gguf file; `dtype` is auto, bf16 or fp32; `quantize` is auto, none or int8;
+    `kv_dtype` is auto, bf16, fp32 or int8.
 
     Raises `ModelError`.
     """
@@ -94,26 +110,28 @@ def load(
     elif "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(len(os.sched_getaffinity(0)))
     num_threads = torch.get_num_threads()
-    chosen, why = (dtype, "as asked") if dtype != "auto" else _best_dtype()
     kernels = load_kernels()
+    formats = choose(dtype, quantize, kv_dtype, kernels)
     operators = select_operators(kernels)
     model = load_model(
         Path(path),
-        chosen,
-        int8=operators if quantize == "int8" else None,
+        formats.dtype.value,
+        int8=operators if formats.quantize.value == "int8" else None,
         panels=operators if kernels.table is not None else None,
     )
+    _return_freed_memory()
     description = (
         ("executor", f"torch {torch.__version__} on CPU, {num_threads} threads"),
         ("model", f"{model.config.architecture} from {path}"),
-        ("dtype", f"{chosen} ({why})"),
-        ("quantize", quantize),
+        ("dtype", str(formats.dtype)),
+        ("quantize", str(formats.quantize)),
+        ("kv_dtype", str(formats.kv_dtype)),
         ("kernels", describe()),
     )
-    return LoadedTorchModel(model, chosen, seed, description)
+    return LoadedTorchModel(model, formats.kv_dtype.value, seed, description)
 
 
-def _best_dtype() -> tuple[str, str]:
-    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
-        return "bf16", "auto: the processor multiplies bf16"
-    return "fp32", "auto: the processor has no bf16 instructions"
+def _return_freed_memory() -> None:
+    """What loading freed lies in the allocator, a few hundred megabytes; glibc returns it when asked."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

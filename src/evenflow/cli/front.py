@@ -1,0 +1,79 @@
+"""The front of a server: HTTP, metrics, pages and event log around the link to an engine, until a signal."""
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+from evenflow.cli.serve import FrontOptions
+from evenflow.core.policy.presets import PRESETS
+from evenflow.engine.announcement import announcement
+from evenflow.engine.api import EngineState
+from evenflow.engine.client import EngineClient, Link
+from evenflow.models.source import load_model_config
+from evenflow.models.tokenizer import load_tokenizer
+from evenflow.observe.log import EventLogWriter
+from evenflow.observe.metrics import Metrics
+from evenflow.server.app import create_app
+from evenflow.server.binding import ServeSettings
+from evenflow.server.dashboard import Dashboard
+from evenflow.server.observing import Observer
+from evenflow.server.serve import leave_now, run
+from evenflow.server.shutdown import Shutdown
+
+
+def serve(link: Link, path: Path, settings: ServeSettings, front: FrontOptions, name: str) -> NoReturn:
+    """`path` is the model's, `name` what clients call it. Ends the process; raises where it does not come to serving."""
+    load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
+    tokenizer = load_tokenizer(path)
+    _say(f"loading {path}")
+    client = EngineClient(link, tokenizer)
+    metrics, observer, shutdown = Metrics(model_name=name), Observer(), Shutdown()
+    client.subscribe(metrics.feed)
+    client.subscribe(observer.feed)
+    dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
+    with ExitStack() as stack:
+        if front.event_log is not None:
+            log = EventLogWriter(front.event_log, failed=lambda error: _say(f"evenflow: {error}"))
+            client.subscribe(stack.enter_context(log).write)
+
+        def render_metrics() -> tuple[bytes, str]:
+            if client.state is EngineState.DEAD:
+                metrics.engine_died()
+            return metrics.render()
+
+        app = create_app(
+            client,
+            tokenizer,
+            shutdown=shutdown,
+            served_model_name=name,
+            api_key=front.api_key,
+            admin_key=front.admin_key,
+            render_metrics=render_metrics,
+            observe_n=metrics.observe_params_n,
+            max_chars_per_token=tokenizer.max_chars_per_token(),
+            extra_routes=[*observer.routes(), *dashboard.routes()],
+        )
+        shutdown.subscribe(lambda: _say_goodbye(client.num_streams, front.shutdown_timeout))
+        status = run(client, app, settings, lambda url: _announce(client, name, url), shutdown)
+    leave_now(status)
+
+
+def _announce(client: EngineClient, name: str, url: str) -> None:
+    for line in announcement(client.facts):
+        _say(line)
+    _say(f"evenflow serves {name} at {url}")
+
+
+def _say_goodbye(num_streams: int, timeout_seconds: float) -> None:
+    match num_streams:
+        case 0:
+            streams, patience = "no stream is open", ""
+        case count:
+            streams = "1 stream is open" if count == 1 else f"{count} streams are open"
+            patience = f"; up to {timeout_seconds:g} s to finish, a second signal stops at once"
+    _say(f"evenflow is stopping: {streams}{patience}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
