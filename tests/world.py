@@ -269,8 +269,8 @@ def _alone(request: Request) -> tuple[int, ...]:
 
 def alone(request: Request) -> tuple[int, ...]:
     """What this request says when it has the engine to itself, in one block and unhurried by any budget."""
-    plain = {"priority": 0, "tenant": "", "service_class": "default", "ttft_deadline": None}
-    return _alone(replace(request, id=RequestId("alone"), arrival_time=0.0, **plain))
+    plain = replace(request, priority=0, tenant="", service_class="default", ttft_deadline=None)
+    return _alone(replace(plain, id=RequestId("alone"), arrival_time=0.0))
 
 
 def assert_each_said_what_it_says_alone(world: World) -> None:

@@ -39,12 +39,3 @@ def test_what_cannot_work_is_refused(asked: str, message: str) -> None:
 def test_swap_needs_somewhere_to_swap_to() -> None:
     with pytest.raises(ConfigError, match="set host_kv_memory"):
         build_core(EngineConfig(executor=ExecutorKind.SHADOW, policy_set=("preemption=swap",)))
-
-
-def test_an_engine_says_what_becomes_of_its_victims() -> None:
-    config = EngineConfig(executor=ExecutorKind.SHADOW, kv_memory="8KiB", host_kv_memory="2KiB")
-    _, facts = build_core(config)
-    settings = dict(facts.settings)
-    assert settings["host_kv"] == "16 blocks of 32, 2 KiB"
-    _, facts = build_core(EngineConfig(executor=ExecutorKind.SHADOW, kv_memory="8KiB"))
-    assert dict(facts.settings)["host_kv"] == "off"

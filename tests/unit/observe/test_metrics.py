@@ -146,7 +146,7 @@ def test_a_swap_shows_in_host_memory_and_in_no_recomputed_token() -> None:
     assert value(metrics, "vllm:num_requests_swapped") == 0
     metrics.feed([step(3, 2.0, 3.0, emitted="a", swapped_in=2)])
     assert value(metrics, "vllm:cpu_cache_usage_perc") == 0.0
-    expected = {"vllm:num_preemptions_total": 1, "evenflow:preempted_tokens_total": 0}
+    expected: dict[str, float] = {"vllm:num_preemptions_total": 1, "evenflow:preempted_tokens_total": 0}
     expected |= {"evenflow:recomputed_tokens_total": 0, "evenflow:swap_seconds_total": 0.625}
     assert {name: value(metrics, name) for name in expected} == expected
     assert value(metrics, "evenflow:preemptions_total", mode="swap") == 1
@@ -156,7 +156,7 @@ def test_a_swap_shows_in_host_memory_and_in_no_recomputed_token() -> None:
 
 
 def test_who_is_aborted_in_host_memory_is_no_longer_swapped() -> None:
-    events = [arrived("a", 0.0), scheduled("a", 1, 0.0), swapped("a", 2, 1.0)]
+    events: list[Event] = [arrived("a", 0.0), scheduled("a", 1, 0.0), swapped("a", 2, 1.0)]
     metrics = rendered([*events, finished("a", 2, 2.0, reason=FinishReason.ABORT, outputs=0)])
     assert value(metrics, "vllm:num_requests_swapped") == 0
 

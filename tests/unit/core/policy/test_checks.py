@@ -1,6 +1,7 @@
 """A policy that cannot work is refused as a whole, with every reason and the nearest value that would do."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -22,16 +23,18 @@ def build(spec: PolicySpec, config: SchedulerConfig = CONFIG, learned: Learned |
     return build_policy(spec, limits, Learned() if learned is None else learned)
 
 
-def problems(learned: Learned | None = None, **choices: object) -> list[PolicyProblem]:
+# Any: fields of every type.
+def problems(learned: Learned | None = None, /, **choices: Any) -> list[PolicyProblem]:
     with pytest.raises(PolicyError) as refused:
-        build(replace(PolicySpec(), **choices), learned=learned)  # type: ignore[arg-type]  # fields of every type
+        build(replace(PolicySpec(), **choices), learned=learned)
     return list(refused.value.problems)
 
 
 @pytest.mark.parametrize("slot", PIECES)
 def test_an_unknown_piece_is_refused_with_the_nearest_known(slot: str) -> None:
     known = next(iter(PIECES[slot]))
-    (problem,) = problems(**{slot: known + "x"})
+    wrong: dict[str, Any] = {slot: known + "x"}
+    (problem,) = problems(**wrong)
     assert (problem.field, problem.nearest) == (slot, known)
 
 
@@ -39,7 +42,8 @@ def test_an_unknown_piece_is_refused_with_the_nearest_known(slot: str) -> None:
 def test_every_piece_can_be_chosen_and_reads_fields_that_exist(slot: str) -> None:
     known = {field.name for field in fields(PolicySpec)}
     for name, piece in PIECES[slot].items():
-        assert getattr(build(replace(PolicySpec(), **{slot: name})).spec, slot) == name
+        chosen: dict[str, Any] = {slot: name}
+        assert getattr(build(replace(PolicySpec(), **chosen)).spec, slot) == name
         assert set(piece.fields) <= known
         assert piece.sentence.endswith(".")
 
