@@ -251,7 +251,7 @@ class KVMachine(RuleBasedStateMachine):
         assert self.kv.num_free_blocks == len(self.naive.free)
         assert self.kv.num_free_host_blocks == len(self.host.free)
         for request_id, table in self.naive.tables.items():
-            assert list(self.kv.table(request_id).block_ids) == table
+            assert list(self.kv.table(RequestId(request_id)).block_ids) == table
 
 
 TestKVMachine = KVMachine.TestCase

@@ -86,7 +86,7 @@ class LlamaModel:
     def weight_bytes(self) -> int:
         """Of memory. A head that is the embedding counts once."""
         layers = chain.from_iterable(layer.tensors for layer in self.layers)
-        kept = {id(tensor): tensor for tensor in (self._embedding, self._norm, *self._head.tensors, *layers)}
+        kept = {id(tensor): tensor for tensor in (self._embedding, self.norm, *self.head.tensors, *layers)}
         return sum(tensor.numel() * tensor.element_size() for tensor in kept.values() if tensor is not None)
 
     @property

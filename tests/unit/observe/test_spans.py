@@ -208,14 +208,15 @@ def test_a_change_of_policy_moves_those_who_live_to_other_flows() -> None:
     """`a` waits and goes on waiting elsewhere; `b` runs, and would wait elsewhere; `c` is not known here."""
     fold = SpanFold()
     moved = tuple((RequestId(name), f"default/{name}") for name in "abc")
-    for event in [
+    events: list[Event] = [
         arrived("a", 0.0),
         arrived("b", 0.0),
         scheduled("b", 1, 0.0),
         step(1, 0.0, 2.0, emitted="b", door=WaitReason.KV),
         PolicyChanged(2.0, 1, (), moved),
         step(2, 2.0, 3.0, emitted="b", door=WaitReason.BUDGET),
-    ]:
+    ]
+    for event in events:
         fold.feed(event)
     assert {span.request_id: span.flow for span in fold.live()} == {"a": "default/a", "b": "default/b"}
     fold.feed(scheduled("a", 3, 3.0))
