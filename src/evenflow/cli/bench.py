@@ -1,6 +1,6 @@
 """`evenflow bench`: measurements of evenflow itself. Ratios in one run mean more than any single figure."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 
@@ -17,7 +17,7 @@ from evenflow.bench import replay as replay_bench
 from evenflow.bench import scheduler as scheduler_bench
 from evenflow.bench.policies.experiment import Experiment, Finding
 from evenflow.bench.policies.table import EXPERIMENTS
-from evenflow.cli.options import EngineOptions, Switch
+from evenflow.cli.options import EngineOptions, Switch, refuse
 from evenflow.cli.progress import model_on_disk, saying
 from evenflow.cli.signals import ending_in_order
 from evenflow.core.errors import ConfigError
@@ -198,7 +198,7 @@ def quality(
     json
         Print JSON instead of tables.
     """
-    _refuse(engine, "max_model_len", "max_num_seqs", "kv_memory", "prefix_caching")
+    refuse(engine, "max_model_len", "max_num_seqs", "kv_memory", "prefix_caching")
     path = model_on_disk(engine.model)
     prompts = quality_bench.windows(load_tokenizer(path).encode(quality_bench.text()), num_tokens=tokens)
     config = replace(engine, model=str(path))
@@ -249,7 +249,7 @@ def profile(
     """
     from evenflow.bench import profile as profile_bench  # imports torch, which the other benches need not wait for
 
-    _refuse(engine, "max_num_seqs", "prefix_caching")
+    refuse(engine, "max_num_seqs", "prefix_caching")
     scene = profile_bench.Scene(running=running, prefill=prefill, context=context, steps=steps)
     config = replace(engine, model=str(model_on_disk(engine.model)))
     with saying(Console(stderr=True)) as progress:
@@ -320,14 +320,6 @@ def _show_finding(experiment: Experiment, finding: Finding) -> None:
 def _standard_workload(path: Path, console: Console) -> PeerWorkload:
     with saying(console, "generating the workload"):
         return generate(load_tokenizer(path))
-
-
-def _refuse(config: EngineConfig, *names: str) -> None:
-    """What a bench chooses itself is not silently ignored."""
-    for name in names:
-        (default,) = (field.default for field in fields(config) if field.name == name)
-        if getattr(config, name) != default:
-            raise ConfigError(f"{name} is what this bench chooses itself; leave --{name.replace('_', '-')} out")
 
 
 def _print_json(result: object) -> None:

@@ -1,55 +1,39 @@
 """`evenflow bench startup` and `evenflow bench memory`: what whole processes cost in time and memory."""
 
-from dataclasses import asdict, replace
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from enum import Enum
 
 import msgspec
-from cyclopts import Parameter
 from cyclopts.types import PositiveInt
 from rich.console import Console
 from rich.table import Table
 
 from evenflow.bench import memory as memory_bench
 from evenflow.bench import startup as startup_bench
-from evenflow.cli.progress import model_on_disk
-from evenflow.engine.config import Dtype, EngineConfig, KVDtype, Quantize, format_bytes
+from evenflow.cli.options import EngineOptions, Switch, refuse
+from evenflow.cli.progress import model_on_disk, saying
+from evenflow.cli.signals import ending_in_order
+from evenflow.engine.config import EngineConfig, format_bytes
 from evenflow.models.tokenizer import load_tokenizer
 
-_DEFAULTS = EngineConfig()
 
-
-def startup(
-    *,
-    model: str = _DEFAULTS.model,
-    dtype: Dtype = _DEFAULTS.dtype,
-    quantize: Quantize = _DEFAULTS.quantize,
-    kv_dtype: KVDtype = _DEFAULTS.kv_dtype,
-    runs: PositiveInt = 3,
-    json: bool = False,
-) -> None:
+def startup(*, engine: EngineOptions = EngineConfig(), runs: PositiveInt = 3, json: Switch = False) -> None:
     """Time `evenflow serve` from the command to the first served token, the model being on disk.
 
     Parameters
     ----------
-    model
-        What to serve; as for `evenflow serve`.
-    dtype
-        As for `evenflow serve`.
-    quantize
-        As for `evenflow serve`.
-    kv_dtype
-        As for `evenflow serve`.
     runs
-        Starts to time; one more comes first and is not counted.
+        How many starts to time; one more comes first and is not counted.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
-    path = model_on_disk(model)
-    arguments = ["--dtype", dtype.value, "--quantize", quantize.value, "--kv-dtype", kv_dtype.value]
-    with Console(stderr=True).status("") as status:
-        result = startup_bench.measure(path, runs=runs, serve_arguments=arguments, progress=status.update)
+    path = model_on_disk(engine.model)
+    arguments = list(_arguments(engine))
+    with ending_in_order(), saying(Console(stderr=True)) as progress:
+        result = startup_bench.measure(path, runs=runs, serve_arguments=arguments, progress=progress)
     if json:
-        print(msgspec.json.format(msgspec.json.encode(result)).decode())
+        _print_json(asdict(result))
         return
     table = Table("start", "ready s", "first token s", "front", "engine", box=None)
     for index, start in enumerate(result.starts):
@@ -59,21 +43,21 @@ def startup(
     Console().print(table)
 
 
-def memory(*, engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfig(), json: bool = False) -> None:
+def memory(*, engine: EngineOptions = EngineConfig(), json: Switch = False) -> None:
     """Measure what the engine process holds in memory, once loaded and with a full KV cache (256 MiB if not given).
 
     Parameters
     ----------
-    engine
-        The engine to measure.
     json
-        Print JSON instead of a table.
+        Print JSON instead of tables.
     """
+    refuse(engine, "prefix_caching", "executor")
     path = model_on_disk(engine.model)
-    with Console(stderr=True).status("") as status:
-        cost = memory_bench.measure(replace(engine, model=str(path)), load_tokenizer(path), progress=status.update)
+    config = replace(engine, model=str(path))
+    with ending_in_order(), saying(Console(stderr=True)) as progress:
+        cost = memory_bench.measure(config, load_tokenizer(path), progress=progress)
     if json:
-        print(msgspec.json.format(msgspec.json.encode(asdict(cost))).decode())
+        _print_json(asdict(cost))
         return
     dtype, quantize, kv_dtype = (cost.settings[name].split()[0] for name in ("dtype", "quantize", "kv_dtype"))
     table = Table("memory of the engine process", "resident", "limit", "", box=None)
@@ -83,12 +67,26 @@ def memory(*, engine: Annotated[EngineConfig, Parameter(name="*")] = EngineConfi
         ("once loaded", cost.loaded, cost.loaded_limit),
         ("with a full KV cache", cost.filled, cost.filled_limit),
     ):
-        verdict = "within" if resident <= limit else "OVER"
-        table.add_row(
-            name, format_bytes(resident), format_bytes(limit), f"{resident / limit:.2f} of the limit: {verdict}"
-        )
+        verdict = f"{resident / limit:.2f} of the limit: {'within' if resident <= limit else 'OVER'}"
+        table.add_row(name, format_bytes(resident), format_bytes(limit), verdict)
     Console().print(table)
+
+
+def _arguments(engine: EngineConfig) -> Iterator[str]:
+    """The command line of what is not the default, but for the model."""
+    for field in fields(engine):
+        value, flag = getattr(engine, field.name), field.name.replace("_", "-")
+        if field.name == "model" or value == field.default:
+            continue
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield f"--{flag}={value.value if isinstance(value, Enum) else value}"
 
 
 def _bytes(num_bytes: int | None) -> str:
     return "" if num_bytes is None else format_bytes(num_bytes)
+
+
+def _print_json(result: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(result)).decode())

@@ -23,8 +23,7 @@ from evenflow.server.shutdown import Shutdown
 
 
 def serve(link: Link, path: Path, settings: ServeSettings, front: FrontOptions, name: str) -> NoReturn:
-    """`path` is the model's, `name` what clients call it. Ends the process; raises where it does not come to
-    serving."""
+    """`path` is the model's, `name` what clients call it. Ends the process, or raises before it comes to serving."""
     load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
     _say(f"loading {path}")
