@@ -30,10 +30,7 @@ def _count_memory(world: World, shown: Counter[str]) -> None:
             world.requests[preempted.request_id].prompt_token_ids
         )
         shown["no room to swap"] += (
-            world.policy.preemption == "swap"
-            and world.host_blocks > 0
-            and not swapped
-            and preempted.lost_tokens > 0
+            world.policy.preemption == "swap" and world.host_blocks > 0 and not swapped and preempted.lost_tokens > 0
         )
         if swapped:
             swapped_before.add(preempted.request_id)

@@ -219,8 +219,8 @@ def _its_history_adds_up(run: Run, finished: Finished) -> None:
 
 
 def _its_tokens_are_conserved(run: Run, finished: Finished) -> None:
-    """fed = computed - cached - swapped in + lost + swapped out; `computed` is prompt + output - 1 unless it was aborted,
-    and an abort in flight also drops what was being fed."""
+    """fed = computed - cached - swapped in + lost + swapped out; `computed` is prompt + output - 1 unless it was
+    aborted, and an abort in flight also drops what was being fed."""
     request_id = finished.request_id
     seats = [e for e in run.of(Scheduled) if e.request_id == request_id]
     preempted = [e for e in run.of(Preempted) if e.request_id == request_id]

@@ -116,9 +116,7 @@ class House:
             victim.move_to(RequestStatus.PREEMPTED)
             victim.num_computed_tokens = 0
             mode, num_lost, num_swapped_out = PreemptionMode.RECOMPUTE, num_computed, 0
-        self.emit(
-            Preempted(now, self.step, victim.request.id, num_lost, winner.request.id, mode, num_swapped_out)
-        )
+        self.emit(Preempted(now, self.step, victim.request.id, num_lost, winner.request.id, mode, num_swapped_out))
         victim.num_preemptions += 1
         self.line.push(victim)
         draft.preempted.append(victim.request.id)
