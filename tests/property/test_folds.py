@@ -182,17 +182,8 @@ def test_the_random_workloads_reach_everything_that_a_span_tells() -> None:
             )
             for wait in life.waits:
                 seen.update(life.reasons(*wait).keys())
-    subjects = ["preempted before the first token", "preempted later", "left out while running", "aborted"]
-    subjects += [
-        "swapped",
-        "aborted in the queue",
-        "interrupted tokens",
-        ITERATION,
-        "budget",
-        "max_num_seqs",
-        "kv",
-        "preemption",
-    ]
+    subjects = ["preempted before the first token", "preempted later", "swapped", "left out while running", "aborted"]
+    subjects += ["aborted in the queue", "interrupted tokens", ITERATION, "budget", "max_num_seqs", "kv", "preemption"]
     assert [subject for subject in subjects if not seen[subject]] == []
 
 

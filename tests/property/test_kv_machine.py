@@ -199,9 +199,8 @@ class KVMachine(RuleBasedStateMachine):
         self.naive.open(request_id, expected, count)
         state.num_computed_tokens = there
         table = self.naive.tables[request_id]
-        self.into += [
-            BlockCopy(*pair) for pair in zip(hit.host_block_ids, map(BlockId, table[len(expected) :]), strict=False)
-        ]
+        targets = map(BlockId, table[len(expected) :])  # and room to grow
+        self.into += [BlockCopy(*pair) for pair in zip(hit.host_block_ids, targets, strict=False)]
         for block, content in zip(table, self.full_blocks(state), strict=False):
             self.naive.publish(block, content)
         self.host.tables[f"restored {request_id}"] = self.host.tables.pop(request_id)
