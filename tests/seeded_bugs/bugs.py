@@ -15,9 +15,9 @@ def bug(name: str, file: str, old: str, new: str, *more: Patch) -> Bug:
     return Bug(name, ((file, old, new), *more))
 
 
-POOL, KV, QUEUE, POLICY = "block_pool.py", "kv_cache.py", "queue.py", "policy.py"
-HOST, PREEMPT = "host_pool.py", "preemption.py"
-DRAFT, SCHEDULER = "draft.py", "scheduler.py"
+POOL, KV, QUEUE, ORDER = "block_pool.py", "kv_cache.py", "queue.py", "policy/order.py"
+DRAFT, SCHEDULER, HOUSE, MEMORY_PASS = "draft.py", "scheduler.py", "house.py", "memory.py"
+ROOM, ADMIT, INTAKE = "room.py", "admission.py", "intake.py"
 
 BLOCKS = (
     bug(
@@ -82,20 +82,20 @@ HASHES = (
     bug(
         "a block that is not yet full is published",
         KV,
-        "num_full = num_computed_tokens // self.block_size",
-        "num_full = min(self.blocks_for(num_computed_tokens), state.num_tokens // self.block_size)",
+        "num_full = state.num_computed_tokens // self.block_size",
+        "num_full = min(self.blocks_for(state.num_computed_tokens), state.num_tokens // self.block_size)",
     ),
     bug(
         "blocks are published before they are computed",
         KV,
-        "num_full = num_computed_tokens // self.block_size",
+        "num_full = state.num_computed_tokens // self.block_size",
         "num_full = state.num_tokens // self.block_size",
     ),
     bug(
         "a hit may leave nothing to compute",
         KV,
-        "last = state.num_tokens - 1\n",
-        "last = state.num_tokens\n",
+        "range((state.num_tokens - 1) // self.block_size)",
+        "range(state.num_tokens // self.block_size)",
     ),
     bug(
         "a hit skips over a block that is gone",
@@ -106,8 +106,8 @@ HASHES = (
     bug(
         "prompt log-probabilities are taken from a cached prefix",
         KV,
-        "if state.request.sampling.prompt_logprobs is not None:",
-        "if False:",
+        " or state.request.sampling.prompt_logprobs is not None",
+        "",
     ),
 )
 
@@ -132,76 +132,75 @@ MEMORY = (
     ),
     bug(
         "a table grows one token too late",
-        SCHEDULER,
-        "if num_tokens > kv.table(state.request.id).capacity:",
-        "if num_tokens > kv.table(state.request.id).capacity + 1:",
+        MEMORY_PASS,
+        "if num_tokens > kv.table(state.request.id).capacity and",
+        "if num_tokens > kv.table(state.request.id).capacity + 1 and",
     ),
     bug(
         "an abort keeps the blocks",
         SCHEDULER,
-        "        if state.status is _RUNNING:\n            self._leave(state)\n",
-        "        if state.status is _RUNNING:\n            self._running.remove(state)\n"
-        "            self._left.append(request_id)\n",
+        "        if state.status is _RUNNING:\n            self._house.leave(state)\n",
+        "        if state.status is _RUNNING:\n            self._house.running.remove(state)\n"
+        "            self._house.left.append(request_id)\n",
     ),
     bug(
         "a request that does not fit even alone is accepted",
-        SCHEDULER,
-        "self._kv.num_blocks * self._kv.block_size + 1)",
-        "self._kv.num_blocks * self._kv.block_size + 2)",
+        INTAKE,
+        "blocks * policy.limits.block_size + 1)",
+        "blocks * policy.limits.block_size + 2)",
     ),
     bug(
         "the watermark holds in an idle engine",
-        SCHEDULER,
-        "keep_free = self._config.watermark_blocks if num_left else 0",
-        "keep_free = self._config.watermark_blocks",
+        ROOM,
+        "house.config.watermark_blocks if len(house.running) > len(self.victims) else 0",
+        "house.config.watermark_blocks",
     ),
     bug(
         "the watermark is forgotten",
-        SCHEDULER,
-        "keep_free = self._config.watermark_blocks if num_left else 0",
-        "keep_free = 0",
+        ROOM,
+        "house.config.watermark_blocks if len(house.running) > len(self.victims) else 0",
+        "0",
     ),
 )
 
 PREEMPTION = (
     bug(
         "the victim is the most deserving",
-        SCHEDULER,
-        "                    victim = running[-1]\n",
-        "                    victim = running[index]\n",
+        MEMORY_PASS,
+        "for victim in reversed(running[index + 1 :]):",
+        "for victim in running[index + 1 :]:",
     ),
     bug(
         "the preempted still claims computed tokens",
-        SCHEDULER,
-        "            victim.num_computed_tokens = 0\n",
+        HOUSE,
+        "                victim.num_computed_tokens = 0\n",
         "",
     ),
     bug(
         "the resumed believes that nothing of it is lost",
-        SCHEDULER,
-        "        head.num_computed_tokens = hit.num_tokens\n",
-        "        head.num_computed_tokens = max(hit.num_tokens, head.num_computed_tokens)\n",
-        (SCHEDULER, "            victim.num_computed_tokens = 0\n", ""),
+        HOUSE,
+        "        state.num_computed_tokens = hit.num_tokens\n",
+        "        state.num_computed_tokens = max(hit.num_tokens, state.num_computed_tokens)\n",
+        (HOUSE, "                victim.num_computed_tokens = 0\n", ""),
     ),
     bug(
         "somebody comes in while memory is being taken back",
-        SCHEDULER,
-        "pressed = bool(draft.preempted)",
-        "pressed = False",
+        ADMIT,
+        "    if draft.preempted:\n        return WaitReason.PREEMPTION\n",
+        "",
     ),
     bug(
         "the preempted goes to the end of the line",
-        SCHEDULER,
+        HOUSE,
         "        victim.num_preemptions += 1\n",
         "        victim.num_preemptions += 1\n"
-        "        self._accepted += 1\n"
-        "        victim.key = (*victim.key[:-2], now, self._accepted)\n",
+        "        victim.key = (*victim.key[:-2], now, victim.key[-1] + 1000)\n",
     ),
     bug(
         "the executor is not told that the preempted left",
-        SCHEDULER,
-        "        self._left.append(state.request.id)\n",
-        "        if state.num_preemptions or not self._running:\n            self._left.append(state.request.id)\n",
+        HOUSE,
+        "        self.left.append(state.request.id)\n",
+        "        if state.num_preemptions or not self.running:\n            self.left.append(state.request.id)\n",
     ),
     bug(
         "the first token is told again after a preemption",
@@ -220,78 +219,75 @@ PREEMPTION = (
 ADMISSION = (
     bug(
         "one request too many runs",
-        SCHEDULER,
-        "len(running) < self._config.max_num_seqs or",
-        "len(running) <= self._config.max_num_seqs or",
-        (SCHEDULER, "seat = num_left < self._config.max_num_seqs", "seat = num_left <= self._config.max_num_seqs"),
+        ROOM,
+        "        if free < 1:\n",
+        "        if free < 0:\n",
     ),
     bug(
         "a full house keeps the urgent out",
-        SCHEDULER,
-        "return len(running) < self._config.max_num_seqs or self._policy.order.displaces(\n"
-        "            head.request, running[-1].request\n        )",
-        "return len(running) < self._config.max_num_seqs",
+        ROOM,
+        "            if not self._add_victim(shortage):\n                return shortage.reason\n",
+        "            return shortage.reason\n",
     ),
     bug(
         "equals displace each other",
-        POLICY,
+        ORDER,
         "return waiting.priority < running.priority",
         "return waiting.priority <= running.priority",
     ),
     bug(
         "more are displaced than need be",
-        SCHEDULER,
-        "            if seat and self._kv.could_open(",
-        "            if seat and victims and self._kv.could_open(",
+        ROOM,
+        "            if kv.could_open(hit, upto=upto, keep_free=keep_free, without=without):",
+        "            if without and kv.could_open(hit, upto=upto, keep_free=keep_free, without=without):",
     ),
     bug(
         "a long prompt of lower priority keeps the urgent out",
-        SCHEDULER,
-        "            if state.key < head.key:\n                break\n",
-        "            break\n",
+        DRAFT,
+        "        if state.key > head.key:\n            break\n",
+        "",
     ),
     bug(
         "who just entered is displaced by another flow",
-        SCHEDULER,
-        "\n                or victim.request in entered\n",
-        "\n",
+        ROOM,
+        " or victim.request.id in self._entered:",
+        ":",
     ),
     bug(
         "a shut door stops those who run",
         SCHEDULER,
-        "        hand_out_tokens(draft, split, self._running, self._kv)\n",
-        "        if not draft.doors:\n            hand_out_tokens(draft, split, self._running, self._kv)\n",
+        "        num_served = hand_out_tokens(draft, split, house.policy, self._kv)\n",
+        "        num_served = 0 if draft.doors else hand_out_tokens(draft, split, house.policy, self._kv)\n",
     ),
     bug(
         "a door that is shut for want of budget gives no reason",
-        SCHEDULER,
-        "            if reason is not None:\n                draft.doors.append(Door(flow, head.request.id, reason))\n",
-        "            if reason is not None:\n                if reason is not WaitReason.BUDGET:\n"
-        "                    draft.doors.append(Door(flow, head.request.id, reason))\n",
+        ADMIT,
+        "            case _:\n                draft.doors.append(",
+        "            case WaitReason.BUDGET:\n                return\n            case _:\n                draft.doors.append(",
     ),
     bug(
         "the displaced wait behind no door",
-        SCHEDULER,
-        "        if draft.preempted and not pressed:\n",
-        "        if False:\n",
+        ADMIT,
+        "            case None:\n                continue\n",
+        "            case None:\n                if draft.preempted:\n                    return\n                continue\n",
     ),
     bug(
         "an aborted request stays in the queue",
         SCHEDULER,
-        "            self._waiting.remove(self._policy.fairness.flow_of(state.request), state)\n        self._end(",
+        "            self._house.stop_waiting(state)\n        self._end(",
         "            pass\n        self._end(",
     ),
     bug(
         "the aborted stay in memory behind a head that waits",
         QUEUE,
-        "if len(flow.heap) > 2 * len(flow.live) + 8:",
+        "if len(self._heap) > 2 * len(self._live) + 8:",
         "if False:",
     ),
     bug(
         "a dead entry becomes the head when its id comes again",
         QUEUE,
-        "while flow.live.get(flow.heap[0][1].request.id) is not flow.heap[0][1]:",
-        "while flow.heap[0][1].request.id not in flow.live:",
+        "return self._live.get(entry[1].request.id) is entry",
+        "return entry[1].request.id in self._live",
     ),
 )
 
@@ -305,14 +301,14 @@ TOKENS = (
     bug(
         "a recompute gives a token at the end of the prompt",
         DRAFT,
-        "kv.table(request_id).block_ids, end == state.num_tokens)",
-        "kv.table(request_id).block_ids, end >= state.num_prompt_tokens)",
+        "tokens, block_ids, end == state.num_tokens)",
+        "tokens, block_ids, end >= state.num_prompt_tokens)",
     ),
     bug(
         "a running prefill without a token is given no reason",
         DRAFT,
-        "            draft.left_out.append(LeftOut(request_id, split.prefill_limit))\n",
-        "",
+        "        if count == 0:\n",
+        "        if count == 0 and not is_long:\n            continue\n        if count == 0:\n",
     ),
     bug(
         "the last token of a prompt counts as a decode",
@@ -358,121 +354,10 @@ TOKENS = (
     ),
     bug(
         "cached tokens are told again after a resume",
-        SCHEDULER,
-        "        if not resumed:\n            head.num_cached_tokens",
-        "        if True:\n            head.num_cached_tokens",
+        HOUSE,
+        "        if not resumed:\n            state.num_cached_tokens = hit.num_tokens\n",
+        "        state.num_cached_tokens = hit.num_tokens\n        if not resumed:\n",
     ),
 )
 
-SWAP = (
-    bug(
-        "host blocks that a step reads are written in it",
-        HOST,
-        "            self._restored.append(table)\n",
-        "            self._pool.release(table)\n",
-    ),
-    bug(
-        "host blocks are never given back",
-        HOST,
-        "        for table in self._restored:\n            self._pool.release(table)\n",
-        "",
-    ),
-    bug(
-        "a found host block is not kept from others",
-        HOST,
-        "        self._pool.share(found)\n",
-        "",
-    ),
-    bug(
-        "free host blocks that were found are counted as free to take",
-        HOST,
-        "if num_fresh > self._pool.num_free - num_revived:",
-        "if num_fresh > self._pool.num_free:",
-    ),
-    bug(
-        "copies go to the wrong host block",
-        HOST,
-        "copies = [(index, table[index]) for",
-        "copies = [(index, table[-1 - index]) for",
-    ),
-    bug(
-        "an abort keeps host blocks",
-        SCHEDULER,
-        "            self._kv.discard(request_id)\n",
-        "",
-    ),
-    bug(
-        "an aborted swapped request claims what it computed",
-        SCHEDULER,
-        "            state.num_computed_tokens = 0\n        self._end(",
-        "        self._end(",
-    ),
-    bug(
-        "what is swapped is computed again",
-        SCHEDULER,
-        "            victim.move_to(RequestStatus.SWAPPED)\n",
-        "            victim.move_to(RequestStatus.SWAPPED)\n            victim.num_computed_tokens = 0\n",
-    ),
-    bug(
-        "the last, partly filled block is left behind",
-        KV,
-        "return contents + [None] * (self.blocks_for(state.num_computed_tokens) - num_full)",
-        "return contents",
-    ),
-    bug(
-        "blocks that are on the device are taken from the host as well",
-        KV,
-        "swapped[len(block_ids) :])",
-        "swapped)",
-    ),
-    bug(
-        "blocks are copied into the place of cached ones",
-        KV,
-        "map(BlockCopy, hit.host_block_ids, fresh)",
-        "map(BlockCopy, hit.host_block_ids, block_ids)",
-    ),
-    bug(
-        "the copies of a step are handed over again in the next",
-        KV,
-        "        self._copies_in.clear()\n",
-        "",
-    ),
-    bug(
-        "a prompt that must run in full is taken from the cache after a swap",
-        KV,
-        "            last = state.num_computed_tokens  # every",
-        "            last = last if state.num_computed_tokens else 0  # every",
-    ),
-    bug(
-        "what is copied in is published a block too far",
-        KV,
-        "self._publish(state, table, hit.num_tokens)",
-        "self._publish(state, table, hit.num_tokens + hit.num_swapped_in_tokens)",
-    ),
-    bug(
-        "a victim is recomputed although there is room",
-        SCHEDULER,
-        "if self._kv.num_host_blocks == 0:",
-        "if self._kv.num_free_host_blocks < self._kv.num_host_blocks:",
-    ),
-    bug(
-        "swapped tokens are told as cached ones",
-        SCHEDULER,
-        "num_cached, num_swapped_in = hit.num_cached_tokens, hit.num_swapped_in_tokens",
-        "num_cached, num_swapped_in = hit.num_tokens, 0",
-    ),
-    bug(
-        "a copy is paid for one way only",
-        PREEMPT,
-        "(loss.num_blocks_out + loss.num_blocks_in)",
-        "loss.num_blocks_out",
-    ),
-    bug(
-        "one slow copy is for ever",
-        PREEMPT,
-        "            self._block.observe(self._guess.block, 1)\n",
-        "            pass\n",
-    ),
-)
-
-BUGS = (*BLOCKS, *HASHES, *MEMORY, *PREEMPTION, *ADMISSION, *TOKENS, *SWAP)
+BUGS = (*BLOCKS, *HASHES, *MEMORY, *PREEMPTION, *ADMISSION, *TOKENS)
