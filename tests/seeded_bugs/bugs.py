@@ -263,7 +263,8 @@ ADMISSION = (
         "a door that is shut for want of budget gives no reason",
         ADMIT,
         "            case _:\n                draft.doors.append(",
-        "            case WaitReason.BUDGET:\n                return\n            case _:\n                draft.doors.append(",
+        "            case WaitReason.BUDGET:\n                return\n            case _:\n               
+        draft.doors.append(",
     ),
     bug(
         "the displaced wait behind no door",
