@@ -193,8 +193,7 @@ PREEMPTION = (
         "the preempted goes to the end of the line",
         HOUSE,
         "        victim.num_preemptions += 1\n",
-        "        victim.num_preemptions += 1\n"
-        "        victim.key = (*victim.key[:-2], now, victim.key[-1] + 1000)\n",
+        "        victim.num_preemptions += 1\n        victim.key = (*victim.key[:-2], now, victim.key[-1] + 1000)\n",
     ),
     bug(
         "the executor is not told that the preempted left",
@@ -263,8 +262,7 @@ ADMISSION = (
         "a door that is shut for want of budget gives no reason",
         ADMIT,
         "            case _:\n                draft.doors.append(",
-        "            case WaitReason.BUDGET:\n                return\n            case _:\n               
-        draft.doors.append(",
+        "            case WaitReason.BUDGET:\n                return\n            case _:\n                draft.doors.append(",
     ),
     bug(
         "the displaced wait behind no door",
