@@ -94,8 +94,8 @@ HASHES = (
     bug(
         "a hit may leave nothing to compute",
         KV,
-        "range((state.num_tokens - 1) // self.block_size)",
-        "range(state.num_tokens // self.block_size)",
+        "        last = state.num_tokens - 1\n",
+        "        last = state.num_tokens\n",
     ),
     bug(
         "a hit skips over a block that is gone",
@@ -106,8 +106,8 @@ HASHES = (
     bug(
         "prompt log-probabilities are taken from a cached prefix",
         KV,
-        " or state.request.sampling.prompt_logprobs is not None",
-        "",
+        "if state.request.sampling.prompt_logprobs is not None:",
+        "if False:",
     ),
 )
 
@@ -173,7 +173,7 @@ PREEMPTION = (
     bug(
         "the preempted still claims computed tokens",
         HOUSE,
-        "                victim.num_computed_tokens = 0\n",
+        "            victim.num_computed_tokens = 0\n",
         "",
     ),
     bug(
@@ -181,7 +181,7 @@ PREEMPTION = (
         HOUSE,
         "        state.num_computed_tokens = hit.num_tokens\n",
         "        state.num_computed_tokens = max(hit.num_tokens, state.num_computed_tokens)\n",
-        (HOUSE, "                victim.num_computed_tokens = 0\n", ""),
+        (HOUSE, "            victim.num_computed_tokens = 0\n", ""),
     ),
     bug(
         "somebody comes in while memory is being taken back",
@@ -273,7 +273,7 @@ ADMISSION = (
     bug(
         "an aborted request stays in the queue",
         SCHEDULER,
-        "            self._house.stop_waiting(state)\n        self._end(",
+        "            self._house.drop(state)\n        self._end(",
         "            pass\n        self._end(",
     ),
     bug(
@@ -354,8 +354,8 @@ TOKENS = (
     bug(
         "cached tokens are told again after a resume",
         HOUSE,
-        "        if not resumed:\n            state.num_cached_tokens = hit.num_tokens\n",
-        "        state.num_cached_tokens = hit.num_tokens\n        if not resumed:\n",
+        "        if not resumed:\n            state.num_cached_tokens = num_cached\n",
+        "        state.num_cached_tokens = num_cached\n        if not resumed:\n",
     ),
 )
 
