@@ -25,6 +25,11 @@ from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
 from evenflow.workload.synthesize import RandomTokens
 
 app = App(name="bench", help="Measure evenflow on this machine.")
+app.command(
+    "evenflow.cli.bench_peers:peers",
+    name="peers",
+    help="Run the same work on evenflow and on other engines, in turns, and print figures and ratios.",
+)
 
 
 @app.command
