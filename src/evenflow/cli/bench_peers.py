@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -30,7 +31,7 @@ from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.tails import Tail
 from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
 
-_EVERY = frozenset(Workload)
+_WIDTH = 160  # of tables that go to a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +121,14 @@ def _ending_children() -> Iterator[None]:
     """A termination unwinds like an interrupt, so that no paused process is left behind."""
 
     def unwind(number: int, frame: FrameType | None) -> None:
+        print(f"evenflow: ended by {signal.Signals(number).name}", file=sys.stderr)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, unwind) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, unwind)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    }
     try:
         yield
     finally:
@@ -135,7 +141,8 @@ def _progress() -> Iterator[Callable[[str], None]]:
     """In place on a terminal; line by line elsewhere, because this takes minutes."""
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda what: print(what, file=sys.stderr, flush=True)
+        began = time.monotonic()
+        yield lambda what: print(f"{time.monotonic() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
         return
     with console.status("") as status:
         yield status.update
@@ -145,7 +152,9 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _show(results: Results, found: Sequence[Ratio]) -> None:
-    console = Console(soft_wrap=True)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
     machine = results.machine
     print(f"{machine.processor}, {format_bytes(machine.memory_bytes)}; {', '.join(machine.instructions)}")
     print(f"{results.threads} threads each, medians of {results.rounds} rounds, in turns")
@@ -168,7 +177,17 @@ def _show(results: Results, found: Sequence[Ratio]) -> None:
 
 def _offline_table(entries: Sequence[Entry]) -> Table:
     table = Table(
-        *("", "W1 s", "out tok/s", "(lowest-highest)", "of floor", "W2 TTFT ms", "ms/token", "long tok/s", "start s"),
+        *(
+            "offline",
+            "W1 s",
+            "out tok/s",
+            "(lowest-highest)",
+            "of floor",
+            "W2 TTFT ms",
+            "ms/token",
+            "long tok/s",
+            "start s",
+        ),
         box=None,
     )
     for entry in entries:

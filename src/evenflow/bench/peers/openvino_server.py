@@ -69,11 +69,16 @@ class Front:
         self._loop = loop
         self._numbers = itertools.count()
         self._streams: dict[int, asyncio.Queue[tuple[Tokens, bool]]] = {}
-        threading.Thread(target=self._receive, daemon=True).start()
+        self._receiver = threading.Thread(target=self._receive, daemon=True)
+        self._receiver.start()
+
+    def join(self) -> None:
+        """Once the engine has said None, its last word."""
+        self._receiver.join()
 
     def _receive(self) -> None:
-        while True:
-            self._loop.call_soon_threadsafe(self._deliver, self._pipe.recv())
+        while (step := self._pipe.recv()) is not None:
+            self._loop.call_soon_threadsafe(self._deliver, step)
 
     def _deliver(self, step: list[tuple[int, Tokens, bool]]) -> None:
         for number, tokens, last in step:

@@ -46,11 +46,16 @@ class PipedEngine:
             ready = self._reply(limits.start_seconds)
             if not isinstance(ready, Ready):
                 raise ContenderFailed(f"its driver began with {ready}")
-        except ContenderFailed:
+        except BaseException:  # an interrupt, too: nothing must be left behind
             self.end()
             raise
         self.version = ready.version
         self.start_seconds = time.monotonic() - began
+
+    @property
+    def session(self) -> int:
+        """The number of its session of processes."""
+        return self._session.pid
 
     def batch(self, requests: Sequence[PeerRequest]) -> Batch:
         prompts = [request.prompt_token_ids for request in requests]
@@ -92,7 +97,7 @@ class PipedEngine:
             self._orders.write(msgspec.json.encode({"job": str(self._job)}) + b"\n")
             self._orders.flush()
         except OSError:
-            raise ContenderFailed(f"its driver has ended; it said: {self._session.last_words()}") from None
+            raise self._ended() from None
         return self._reply(self._limits.run_seconds)
 
     def _reply(self, seconds: float) -> Reply:
@@ -101,11 +106,16 @@ class PipedEngine:
         except Empty:
             raise ContenderFailed(f"no answer within {seconds:.0f} s; it said: {self._session.last_words()}") from None
         if line is None:
-            raise ContenderFailed(f"its driver ended; it said: {self._session.last_words()}")
+            raise self._ended()
         reply = parse_reply(line)
         if isinstance(reply, Failed):
             raise ContenderFailed(reply.reason)
         return reply
+
+    def _ended(self) -> ContenderFailed:
+        """It closes the pipe first, and says why it ends then."""
+        self._session.wait_for_exit()
+        return ContenderFailed(f"its driver ended; it said: {self._session.last_words()}")
 
 
 def _read_lines(stream: BinaryIO, lines: SimpleQueue[bytes | None]) -> None:

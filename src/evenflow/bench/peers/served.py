@@ -4,9 +4,9 @@ import asyncio
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-
-import httpx
 
 from evenflow.bench.peers.contenders import Launch
 from evenflow.bench.peers.engines import Batch, Limits, SingleStream, check_counts
@@ -18,6 +18,7 @@ from evenflow.workload.peer_format import PeerRequest
 
 MODEL_NAME = "m"
 _POLL_SECONDS = 0.05
+_ANSWER_SECONDS = 5.0
 
 
 class ServedEngine:
@@ -26,16 +27,15 @@ class ServedEngine:
     def __init__(self, launch: Launch, ready: str, folder: Path, limits: Limits) -> None:
         self._limits = limits
         self._sent = 0
-        port = _free_port()
-        self._url = f"http://127.0.0.1:{port}"
+        self._port = _free_port()
         began = time.monotonic()
         try:
-            self._session = Session(launch.at_port(port), folder / "log", talking=False)
+            self._session = Session(launch.at_port(self._port), folder / "log", talking=False)
         except OSError as error:
             raise ContenderFailed(f"{launch.command[0]} cannot be started: {error.strerror}") from error
         try:
-            self._wait_until_ready(self._url + ready, began + limits.start_seconds)
-        except BaseException:
+            self._wait_until_ready(ready, began + limits.start_seconds)
+        except BaseException:  # an interrupt, too: nothing must be left behind
             self.end()
             raise
         self.version = "served"
@@ -89,10 +89,10 @@ class ServedEngine:
 
     async def _within_time(self, plans: Sequence[PlannedRequest]) -> list[ObservedRequest]:
         async with asyncio.timeout(self._limits.run_seconds):
-            return await run_load(self._url, MODEL_NAME, plans)
+            return await run_load(f"http://127.0.0.1:{self._port}", MODEL_NAME, plans)
 
-    def _wait_until_ready(self, url: str, until: float) -> None:
-        while not _answers(url):
+    def _wait_until_ready(self, path: str, until: float) -> None:
+        while not _answers(self._port, path):
             status = self._session.exit_status
             if status is not None:
                 raise ContenderFailed(f"the server ended with status {status}; it said: {self._session.last_words()}")
@@ -101,11 +101,13 @@ class ServedEngine:
             time.sleep(_POLL_SECONDS)
 
 
-def _answers(url: str) -> bool:
-    try:
-        return httpx.get(url, timeout=5.0, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
+def _answers(port: int, path: str) -> bool:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=_ANSWER_SECONDS)) as connection:
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except (OSError, HTTPException):
+            return False
 
 
 def _free_port() -> int:

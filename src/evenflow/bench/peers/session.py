@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from evenflow.bench.peers.contenders import Launch
 
-END_SECONDS = 10.0
+PATIENCE_SECONDS = 10.0
 _LAST_WORDS_BYTES = 2000
 _POLL_SECONDS = 0.02
 
@@ -55,6 +55,11 @@ class Session:
         """None as long as the first process lives."""
         return self._process.poll()
 
+    def wait_for_exit(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """Until the first process has ended, and so has said all that it will say; or until patience ends."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_seconds)
+
     def pause(self) -> None:
         stopped: set[int] = set()
         while new := set(members(self.pid)) - stopped:  # until nobody was born meanwhile
@@ -64,12 +69,12 @@ class Session:
     def resume(self) -> None:
         _signal(set(members(self.pid)), signal.SIGCONT)
 
-    def end(self) -> None:
-        """May be called again. Whoever is left after SIGTERM and some seconds is killed."""
+    def end(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        """May be called again. Whoever is left after SIGTERM and some patience is killed."""
         living = set(members(self.pid))
         _signal(living, signal.SIGTERM)
         _signal(living, signal.SIGCONT)
-        until = time.monotonic() + END_SECONDS
+        until = time.monotonic() + patience_seconds
         while self._lives() and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
         while self._lives():
