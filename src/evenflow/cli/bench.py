@@ -29,11 +29,24 @@ from evenflow.workload.peer_format import PeerWorkload, generate, read_workload
 from evenflow.workload.synthesize import RandomTokens
 
 app = App(name="bench", help="Measure evenflow on this machine.")
-for _name, _help in (
-    ("startup", "Time `evenflow serve` from the command to the first served token, the model being on disk."),
-    ("memory", "Measure what the engine process holds in memory, once loaded and with a full KV cache."),
+for _name, _where, _help in (
+    (
+        "startup",
+        "bench_process:startup",
+        "Time `evenflow serve` from the command to the first served token, the model being on disk.",
+    ),
+    (
+        "memory",
+        "bench_process:memory",
+        "Measure what the engine process holds in memory, once loaded and with a full KV cache.",
+    ),
+    (
+        "peers",
+        "bench_peers:peers",
+        "Run the same work on evenflow and on other engines, in turns, and print figures and ratios.",
+    ),
 ):
-    app.command(f"evenflow.cli.bench_process:{_name}", name=_name, help=_help)
+    app.command(f"evenflow.cli.{_where}", name=_name, help=_help)
 
 
 @app.command
