@@ -172,7 +172,7 @@ def replay(
     rate: PositiveFloat = 500.0,
     seconds: PositiveFloat = 10.0,
     users: PositiveInt = 32,
-    json: bool = False,
+    json: Switch = False,
 ) -> None:
     """Time the load generator on one core against a server that computes nothing: dispatch lag, requests per second.
 

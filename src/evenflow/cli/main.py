@@ -27,7 +27,8 @@ for _name, _where, _help in (
     (
         "replay",
         "evenflow.cli.replay:replay",
-        "Replay a trace of real traffic against any OpenAI-compatible server and measure it.",
+        "Replay a trace of real traffic against any OpenAI-compatible server and measure it.\n\n"
+        "Writes a result file and a page. The status is 1 if the figures are not about the load that was asked for.",
     ),
     ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from rich.console import Console
 
+from evenflow.cli.options import Switch
 from evenflow.cli.replay_view import ReplayBar, say_what, show_result, show_sweep
 from evenflow.core.errors import ConfigError
 from evenflow.models.source import resolve_model
@@ -32,6 +33,10 @@ from evenflow.report.page import write_page
 from evenflow.report.replay_page import replay_page
 from evenflow.workload.columns import ColumnNames, parse_columns
 from evenflow.workload.formats import Reading
+
+_LOAD = Group("Trace and load", sort_key=2)
+_SENDING = Group("Sending", sort_key=3)
+_RESULT = Group("Result", sort_key=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class ReportOptions:
     """Where the result goes: OUT.json and OUT.html. replay-DATE-TIME if not given."""
     rate_scales: str | None = None
     """Replay at several rates, one run after the other, as 0.5,1,2: factors as of --rate-scale."""
-    compress: bool = False
+    compress: Switch = False
     """Write OUT.json.gz instead."""
 
 
@@ -118,10 +123,10 @@ def replay(
     *,
     trace: Path,
     url: str,
-    file: Annotated[FileOptions, Parameter(name="*")] = FileOptions(),
-    load: Annotated[LoadOptions, Parameter(name="*")] = LoadOptions(),
-    send: Annotated[SendOptions, Parameter(name="*")] = SendOptions(),
-    report: Annotated[ReportOptions, Parameter(name="*")] = ReportOptions(),
+    file: Annotated[FileOptions, Parameter(name="*", group=_LOAD)] = FileOptions(),
+    load: Annotated[LoadOptions, Parameter(name="*", group=_LOAD)] = LoadOptions(),
+    send: Annotated[SendOptions, Parameter(name="*", group=_SENDING)] = SendOptions(),
+    report: Annotated[ReportOptions, Parameter(name="*", group=_RESULT)] = ReportOptions(),
 ) -> None:
     """Replay a trace of real traffic against any OpenAI-compatible server and measure what its users would see.
 
