@@ -173,15 +173,19 @@ PREEMPTION = (
     bug(
         "the preempted still claims computed tokens",
         HOUSE,
-        "            victim.num_computed_tokens = 0\n",
-        "",
+        "lost_tokens, victim.num_computed_tokens = victim.num_computed_tokens, 0\n",
+        "lost_tokens = victim.num_computed_tokens\n",
     ),
     bug(
         "the resumed believes that nothing of it is lost",
         HOUSE,
         "        state.num_computed_tokens = hit.num_tokens\n",
         "        state.num_computed_tokens = max(hit.num_tokens, state.num_computed_tokens)\n",
-        (HOUSE, "            victim.num_computed_tokens = 0\n", ""),
+        (
+            HOUSE,
+            "lost_tokens, victim.num_computed_tokens = victim.num_computed_tokens, 0\n",
+            "lost_tokens = victim.num_computed_tokens\n",
+        ),
     ),
     bug(
         "somebody comes in while memory is being taken back",

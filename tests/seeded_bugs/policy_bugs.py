@@ -211,8 +211,8 @@ ADMISSIONS = (
     bug(
         "an answer is expected to be as long as the shortest",
         LENGTHS,
-        "if seen >= share * total * (1 - 1e-9):",
-        "if seen > 0:",
+        "if seen >= enough)",
+        "if seen > 0)",
     ),
 )
 
@@ -226,14 +226,14 @@ QUEUES = (
     bug(
         "the oldest of the worst class is shed",
         NEW,
-        "yield from reversed(queue.states.values())",
-        "yield from tuple(queue.states.values())",
+        "chain.from_iterable(reversed(queue.states.values()) for",
+        "chain.from_iterable(tuple(queue.states.values()) for",
     ),
     bug(
         "equals are shed",
         NEW,
-        "            if queue.rank <= rank:\n",
-        "            if queue.rank < rank:\n",
+        "if q.rank > rank)",
+        "if q.rank >= rank)",
     ),
     bug(
         "one request too many waits",

@@ -69,12 +69,11 @@ def room_in_queue(state: RequestState, house: House, learned: Learned) -> list[R
     """Whom to shed so that the queue has room; raises `QueueFull` if that would not do."""
     spec, new = house.policy.spec, house.newcomers
     num_prompt = state.num_prompt_tokens
-    mine = next((each for each in spec.classes if each.name == state.place.service_class), None)
-    if mine is not None:
-        waiting = new.of_class(mine.name)
-        over = _overflow(waiting, num_prompt, mine.max_waiting_requests, mine.max_waiting_tokens)
-        if over is not None:
-            raise _full(f"the queue of class {mine.name} is full", over, learned)
+    mine = next(each for each in spec.classes if each.name == state.place.service_class)
+    waiting = new.of_class(mine.name)
+    over = _overflow(waiting, num_prompt, mine.max_waiting_requests, mine.max_waiting_tokens)
+    if over is not None:
+        raise _full(f"the queue of class {mine.name} is full", over, learned)
     num_requests, num_tokens = new.num_requests, new.num_tokens
     candidates = new.to_shed_for(state.key[0])
     shed: list[RequestState] = []

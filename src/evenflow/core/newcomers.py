@@ -7,6 +7,7 @@ run already is not counted: its place was granted.
 from collections import Counter
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import floor
 
 from evenflow.core.request import RequestId, RequestState
@@ -95,10 +96,8 @@ class Newcomers:
 
     def to_shed_for(self, rank: float) -> Iterator[RequestState]:
         """Those that rank behind, the worst class first, the latest of it first."""
-        for queue in sorted(self._classes.values(), key=lambda queue: -queue.rank):
-            if queue.rank <= rank:
-                return
-            yield from reversed(queue.states.values())
+        worse = sorted((q for q in self._classes.values() if q.rank > rank), key=lambda q: -q.rank)
+        return chain.from_iterable(reversed(queue.states.values()) for queue in worse)
 
     def tokens_ahead_of(self, state: RequestState) -> int:
         """Prompt tokens that surely come in before `state`: of better classes, and of its own flow with smaller

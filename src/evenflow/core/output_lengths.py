@@ -4,6 +4,7 @@ Buckets grow by a quarter, so a quantile is right to within that; old answers fa
 """
 
 from bisect import bisect_left
+from itertools import accumulate
 from math import ceil
 
 _EDGES = tuple(sorted({ceil(1.25**exponent) for exponent in range(64)}))  # up to about a million tokens
@@ -32,9 +33,6 @@ class OutputLengths:
         total = sum(counts[first:])
         if total < _LEAST_SEEN:
             return None
-        seen = 0.0
-        for index in range(first, len(_EDGES)):
-            seen += counts[index]
-            if seen >= share * total * (1 - 1e-9):
-                return _EDGES[index]
-        return _EDGES[-1]
+        enough = share * total * (1 - 1e-9)  # sums of floats
+        reached = zip(_EDGES[first:], accumulate(counts[first:]), strict=True)
+        return next(edge for edge, seen in reached if seen >= enough)

@@ -65,7 +65,7 @@ class Scheduler:
         self._states: dict[RequestId, RequestState] = {}
         self._accepted = 0
         self._gaps: dict[RequestId, int] = {}  # decodes left out of the last step, and of how many in a row
-        self._planned: tuple[int, StepWork, float] | None = None  # the last step, its work, and when it was planned
+        self._planned = (StepWork(0, 0, 0, 0), 0.0)  # the last step's work, and when it was planned
 
     def _built(self, spec: PolicySpec) -> SchedulingPolicy:
         limits = limits_of(spec, self._config, num_blocks=self._kv.num_blocks, block_size=self._kv.block_size)
@@ -245,7 +245,7 @@ class Scheduler:
         interleave.stepped(max(self._gaps.values(), default=0))
         num_tokens = draft.num_prefill_tokens + draft.num_decode_tokens
         work = StepWork(num_served, draft.decode_context, num_tokens - num_served, draft.prefill_context)
-        self._planned = (house.step, work, now)
+        self._planned = (work, now)
         if house.line.num_waiting or draft.entered:
             entered = sum([len(entry.token_ids) for entry in draft.entered])
             backlogged = house.line.num_waiting > 0
@@ -256,9 +256,8 @@ class Scheduler:
     def update(self, plan: StepPlan, outcome: StepOutcome, *, now: float) -> list[RequestOutput]:
         """Apply a step. Requests that ended between `schedule` and now are passed over."""
         kv, states, block_size = self._kv, self._states, self._kv.block_size
-        if self._planned is not None and self._planned[0] == plan.step:
-            self._learned.step_time.observe(self._planned[1], now - self._planned[2] - outcome.swap_seconds)
-        self._learned.copy_time.observe(len(plan.swap_out) + len(plan.swap_in), outcome.swap_seconds)
+        work, planned_time = self._planned
+        self._learned.step_time.observe(work, now - planned_time)
         self._house.policy.fairness.served(self._sampling(plan))
         outputs: list[RequestOutput] = []
         for chunk in plan.chunks:

@@ -145,7 +145,10 @@ def _row(work: StepWork) -> _Row:
 
 
 def _least_squares(products: Sequence[Sequence[float]]) -> list[float]:
-    """The coefficients of least error of which none is negative, found by leaving out the most negative in turn."""
+    """The coefficients of least error of which none is negative, found by leaving out the most negative in turn.
+
+    Durations are not negative, so neither is the coefficient of the last feature that is left.
+    """
     kept = list(_ALL)
     while True:
         found = _solve([[*(products[i][j] + _RIDGE * (i == j) for j in kept), products[i][-1]] for i in kept])
@@ -155,8 +158,6 @@ def _least_squares(products: Sequence[Sequence[float]]) -> list[float]:
                 coefficients[index] = value
             return coefficients
         del kept[found.index(min(found))]
-        if not kept:
-            return [0.0] * len(_SCALES)
 
 
 def _solve(rows: list[list[float]]) -> list[float]:

@@ -18,8 +18,9 @@ def test_the_smallest_settings_are_accepted() -> None:
         ("max_model_len", (1, 1, 1, 0)),
         ("vocab_size", (1, 2, 0, 0)),
         ("watermark_blocks", (1, 2, 1, -1)),
+        ("max_num_batched_tokens", (1, 2, 1, 0, 0)),
     ],
 )
-def test_a_setting_that_cannot_work_is_named(name: str, settings: tuple[int, int, int, int]) -> None:
+def test_a_setting_that_cannot_work_is_named(name: str, settings: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match=name):
         SchedulerConfig(*settings)

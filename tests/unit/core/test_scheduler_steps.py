@@ -189,6 +189,38 @@ def test_a_long_prefill_of_lower_priority_does_not_shut_the_door() -> None:
     assert world.finished("urgent").step == 2
 
 
+# ---- service classes ---------------------------------------------------------------------------------------------
+
+GUARANTEED = (ClassSpec("default"), ClassSpec("batch", rank=1, guaranteed_kv=0.5))
+
+
+def test_growth_passes_over_a_class_that_is_within_its_guarantee() -> None:
+    """The batch request is last in line, and the one before it gives way."""
+    world = World(blocks=8, block_size=2, prefix_caching=False, policy=PolicySpec(classes=GUARANTEED))
+    world.arrive("first", prompt=4, max_tokens=3).arrive("second", prompt=4, max_tokens=3)
+    world.arrive("batch", prompt=2, max_tokens=4, service_class="batch").steps(2)
+    assert world.plans[-1].preempted == ("second",)
+    world.run()
+
+
+def test_a_better_class_waits_where_a_worse_one_is_within_its_guarantee() -> None:
+    world = World(blocks=8, block_size=2, policy=PolicySpec(classes=GUARANTEED))
+    world.arrive("batch", prompt=4, max_tokens=3, service_class="batch").steps(1)
+    world.arrive("runs", prompt=4, max_tokens=4, at=1).arrive("waits", prompt=6, max_tokens=1, at=1).steps(1)
+    assert world.plans[-1].preempted == ()
+    assert doors(world) == [("waits", WaitReason.QUOTA)]
+    world.run()
+
+
+def test_a_worse_class_gives_back_what_it_has_beyond_its_guarantee() -> None:
+    world = World(blocks=8, block_size=2, budget=32, policy=PolicySpec(classes=GUARANTEED))
+    for number in range(4):
+        world.arrive(f"b{number}", prompt=3, max_tokens=4, service_class="batch")
+    world.steps(1)
+    world.arrive("first", prompt=8, max_tokens=1, at=1).steps(1)
+    assert world.plans[-1].preempted == ("b3", "b2")
+
+
 # ---- chunks ------------------------------------------------------------------------------------------------------
 
 

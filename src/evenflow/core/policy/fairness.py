@@ -287,21 +287,20 @@ class VirtualTokenCounter:
         return self._accounts.setdefault(rank, Accounts(self._weights))
 
     def admitted(self, state: RequestState, num_tokens: int, /) -> None:
-        account = self._account_of(state)
+        account = self._open(state)
         account.counter += self._input_weight * num_tokens / account.weight
 
-    def _account_of(self, state: RequestState) -> Account:
-        account = self._charged.get(state.request.id)
-        if account is None:
-            account = self._accounts_of(state.key[0]).of(state.request.tenant)
-            self._charged[state.request.id] = account
-            account.num_open += 1
+    def _open(self, state: RequestState) -> Account:
+        """The account of a request that is charged for the first time."""
+        account = self._accounts_of(state.key[0]).of(state.request.tenant)
+        self._charged[state.request.id] = account
+        account.num_open += 1
         return account
 
     def served(self, states: Iterable[RequestState], /) -> None:
         charged, weight = self._charged, self._output_weight
         for state in states:
-            account = charged.get(state.request.id) or self._account_of(state)
+            account = charged.get(state.request.id) or self._open(state)  # it came in under another policy
             account.counter += weight / account.weight
 
     def ended(self, request_id: RequestId, /) -> None:
