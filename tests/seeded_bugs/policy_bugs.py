@@ -37,8 +37,8 @@ FAIRNESS = (
     bug(
         "output is not charged",
         FAIR,
-        "            account.counter += weight / account.weight\n",
-        "            account.counter += 0 * weight / account.weight\n",
+        "account.counter += weight / account.weight",
+        "account.counter += 0 * weight / account.weight",
     ),
     bug(
         "a tenant's weight works the wrong way round",
@@ -67,7 +67,7 @@ FAIRNESS = (
     bug(
         "a change of policy forgets the service that was given",
         SCHEDULER,
-        "        policy.fairness.take_over(old.fairness)\n",
+        "        policy.fairness.take_over(old.fairness, house.running)\n",
         "",
     ),
 )

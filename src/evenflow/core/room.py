@@ -4,7 +4,6 @@ A request that does not fit may take the room of others, from the back of the or
 guarantee of what is short, and if its own class is at its maximum, only of that class.
 """
 
-from collections import Counter
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
@@ -43,8 +42,8 @@ class Search:
         self._mine = house.policy.classes.of(state.place.service_class)
         self._entered = entered
         self.victims: list[RequestState] = []
-        self._gone_seats: Counter[str] = Counter()
-        self._gone_blocks: Counter[str] = Counter()
+        self._gone_seats: dict[str, int] = {}  # by class, if the victims left
+        self._gone_blocks: dict[str, int] = {}
 
     def find(self) -> Room | WaitReason:
         """The fewest victims, from the back. Seats are asked for first, because a look at the prefix cache costs
@@ -61,7 +60,7 @@ class Search:
 
     def _seat_shortage(self) -> Shortage | None:
         classes, mine, gone = self._house.policy.classes, self._mine, self._gone_seats
-        if mine.seats - gone[mine.name] >= mine.max_seats:
+        if mine.seats - gone.get(mine.name, 0) >= mine.max_seats:
             return Shortage(WaitReason.QUOTA, of_blocks=False, own_class=True)
         free = self._house.policy.limits.max_num_seqs - len(self._house.running) + len(self.victims)
         if free < 1:
@@ -73,10 +72,10 @@ class Search:
     def _block_shortage(self, hit: PrefixHit, upto: int) -> Shortage | None:
         kv, mine = self._house.kv, self._mine
         needed = kv.blocks_for(upto)
-        if mine.blocks - self._gone_blocks[mine.name] + needed > mine.max_blocks:
+        if mine.blocks - self._gone_blocks.get(mine.name, 0) + needed > mine.max_blocks:
             return Shortage(WaitReason.QUOTA, of_blocks=True, own_class=True)
         keep_free = self._keep_free()
-        most_free = kv.num_free_blocks + self._gone_blocks.total()  # blocks that victims share are not freed
+        most_free = kv.num_free_blocks + sum(self._gone_blocks.values())  # blocks that victims share are not freed
         if most_free >= needed - len(hit.block_ids) + keep_free:
             without = [victim.request.id for victim in self.victims]
             if kv.could_open(hit, upto=upto, keep_free=keep_free, without=without):
@@ -100,8 +99,9 @@ class Search:
             theirs = house.policy.classes.of(victim.place.service_class)
             if self._may_take(theirs, shortage):
                 self.victims.append(victim)
-                self._gone_seats[theirs.name] += 1
-                self._gone_blocks[theirs.name] += house.num_blocks(victim)
+                name = theirs.name
+                self._gone_seats[name] = self._gone_seats.get(name, 0) + 1
+                self._gone_blocks[name] = self._gone_blocks.get(name, 0) + house.num_blocks(victim)
                 return True
         return False
 
@@ -109,8 +109,8 @@ class Search:
         if shortage.own_class or theirs is self._mine:
             return theirs is self._mine
         if shortage.of_blocks:
-            return theirs.blocks - self._gone_blocks[theirs.name] > theirs.guaranteed_blocks
-        return theirs.seats - self._gone_seats[theirs.name] > theirs.guaranteed_seats
+            return theirs.blocks - self._gone_blocks.get(theirs.name, 0) > theirs.guaranteed_blocks
+        return theirs.seats - self._gone_seats.get(theirs.name, 0) > theirs.guaranteed_seats
 
     def _named(self, shortage: Shortage, hit: PrefixHit, upto: int) -> WaitReason:
         """Of memory that is short: would it do without the reserve for the output, or without other classes' room?"""

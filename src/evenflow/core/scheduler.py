@@ -186,7 +186,7 @@ class Scheduler:
         if problems:
             raise PolicyError(problems)
         moved = house.move_under(policy)
-        policy.fairness.take_over(old.fairness)
+        policy.fairness.take_over(old.fairness, house.running)
         flows = tuple((state.request.id, state.place.flow) for state in moved)
         self._emit(PolicyChanged(now, house.step, printable(spec), flows))
 
@@ -258,7 +258,7 @@ class Scheduler:
         kv, states, block_size = self._kv, self._states, self._kv.block_size
         work, planned_time = self._planned
         self._learned.step_time.observe(work, now - planned_time)
-        self._house.policy.fairness.served(self._sampling(plan))
+        self._house.policy.fairness.served(plan.chunks)
         outputs: list[RequestOutput] = []
         for chunk in plan.chunks:
             request_id, start, token_ids, _, samples = chunk
@@ -274,13 +274,6 @@ class Scheduler:
             elif new := _new_prompt_logprobs(state, start, outcome):
                 outputs.append(RequestOutput(request_id, (), prompt_logprobs=new))
         return outputs
-
-    def _sampling(self, plan: StepPlan) -> Iterator[RequestState]:
-        for chunk in plan.chunks:
-            if chunk.samples:
-                state = self._states.get(chunk.request_id)
-                if state is not None and state.status is _RUNNING and state.num_computed_tokens == chunk.start:
-                    yield state
 
     def _take_token(self, state: RequestState, start: int, outcome: StepOutcome, now: float) -> RequestOutput:
         request, token_ids = state.request, state.token_ids

@@ -41,7 +41,16 @@ _Row = tuple[float, ...]
 
 
 class StepTimeModel:
-    __slots__ = ("_coefficients", "_largest_prefill", "_new", "_num_unfitted", "_products", "_usual_error", "_windows")
+    __slots__ = (
+        "_coefficients",
+        "_knows_largest",
+        "_largest_prefill",
+        "_new",
+        "_num_unfitted",
+        "_products",
+        "_usual_error",
+        "_windows",
+    )
 
     def __init__(self) -> None:
         self._new: deque[tuple[StepWork, float]] = deque(maxlen=2 * _WINDOW)
@@ -51,6 +60,7 @@ class StepTimeModel:
         self._usual_error = 0.0
         self._num_unfitted = 0
         self._largest_prefill = 0.0
+        self._knows_largest = True
 
     def observe(self, work: StepWork, seconds: float) -> None:
         """A step of this work took so long. Costs next to nothing until somebody asks."""
@@ -104,6 +114,7 @@ class StepTimeModel:
             self._count(row, seconds, 1.0)
             if len(window) > _WINDOW:
                 self._count(*window.popleft(), -1.0)
+            self._knows_largest &= not work.prefill_tokens
             self._num_unfitted += 1
             if self._num_unfitted >= _REFIT_EVERY:
                 self._fit()
@@ -116,17 +127,20 @@ class StepTimeModel:
         return predicted + error
 
     def _count(self, row: _Row, seconds: float, sign: float) -> None:
-        for x, products in zip(row, self._products, strict=True):
-            if x:
-                x *= sign
-                for j in _ALL:
-                    products[j] += x * row[j]
-                products[-1] += x * seconds
+        present = [(j, x) for j, x in enumerate(row) if x]
+        for i, x in present:
+            products = self._products[i]
+            x *= sign
+            for j, y in present:
+                products[j] += x * y
+            products[-1] += x * seconds
 
     def _fit(self) -> None:
         first = not self._coefficients
         self._num_unfitted = 0
-        self._largest_prefill = max((row[3] for row, _ in self._windows[1]), default=0.0)
+        if not self._knows_largest:
+            self._largest_prefill = max(row[3] for row, _ in self._windows[1])
+            self._knows_largest = True
         self._coefficients = _least_squares(self._products)
         if first:
             samples = [*self._windows[0], *self._windows[1]]

@@ -74,6 +74,8 @@ class ServiceClasses:
 
     def kept_seats(self, mine: ServiceClass, gone: Mapping[str, int]) -> int:
         """Seats that others are guaranteed and do not use, once so many of theirs were given up."""
+        if not self._guaranteed:
+            return 0
         return sum(
             max(0, each.guaranteed_seats - each.seats + gone.get(each.name, 0))
             for each in self._guaranteed
@@ -82,6 +84,8 @@ class ServiceClasses:
 
     def kept_blocks(self, mine: ServiceClass, gone: Mapping[str, int]) -> int:
         """Blocks that others are guaranteed and do not use, once so many of theirs were given up."""
+        if not self._guaranteed:
+            return 0
         return sum(
             max(0, each.guaranteed_blocks - each.blocks + gone.get(each.name, 0))
             for each in self._guaranteed

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from evenflow.core.plan import Chunk
 from evenflow.core.policy.bound import Bound, Limits
 from evenflow.core.queue import FlowQueue
 from evenflow.core.request import OrderKey, Request, RequestId, RequestState
@@ -67,13 +68,13 @@ class Fairness(Protocol):
         """It got its first seat, and this many tokens of its prompt will be computed."""
         ...
 
-    def served(self, states: Iterable[RequestState], /) -> None:
-        """Each of them was given an output token."""
+    def served(self, chunks: Iterable[Chunk], /) -> None:
+        """Each of these that samples gave its request an output token; some requests may have ended meanwhile."""
         ...
 
     def ended(self, request_id: RequestId, /) -> None: ...
 
-    def take_over(self, previous: "Fairness", /) -> None:
+    def take_over(self, previous: "Fairness", running: Iterable[RequestState], /) -> None:
         """Remember what the piece that this one replaces knew; called when everybody stands where they stand now."""
         ...
 
@@ -106,13 +107,13 @@ class OneFlow:
     def admitted(self, state: RequestState, num_tokens: int, /) -> None:
         pass
 
-    def served(self, states: Iterable[RequestState], /) -> None:
+    def served(self, chunks: Iterable[Chunk], /) -> None:
         pass
 
     def ended(self, request_id: RequestId, /) -> None:
         pass
 
-    def take_over(self, previous: Fairness, /) -> None:
+    def take_over(self, previous: Fairness, running: Iterable[RequestState], /) -> None:
         pass
 
     def bounds(self, limits: Limits, /) -> tuple[Bound, ...]:
@@ -297,18 +298,22 @@ class VirtualTokenCounter:
         account.num_open += 1
         return account
 
-    def served(self, states: Iterable[RequestState], /) -> None:
+    def served(self, chunks: Iterable[Chunk], /) -> None:
         charged, weight = self._charged, self._output_weight
-        for state in states:
-            account = charged.get(state.request.id) or self._open(state)  # it came in under another policy
-            account.counter += weight / account.weight
+        for chunk in chunks:
+            if chunk[4]:
+                account = charged.get(chunk[0])
+                if account is not None:
+                    account.counter += weight / account.weight
 
     def ended(self, request_id: RequestId, /) -> None:
         account = self._charged.pop(request_id, None)
         if account is not None:
             account.num_open -= 1
 
-    def take_over(self, previous: Fairness, /) -> None:
+    def take_over(self, previous: Fairness, running: Iterable[RequestState], /) -> None:
+        for state in running:
+            self._open(state)
         if isinstance(previous, VirtualTokenCounter):
             for rank, accounts in previous._accounts.items():
                 self._accounts_of(rank).raise_to(accounts.counters())

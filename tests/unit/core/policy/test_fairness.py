@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from evenflow.core.plan import Chunk
 from evenflow.core.policy.bound import Limits
 from evenflow.core.policy.fairness import Lane, OneFlow, VirtualTokenCounter, tokens_of_one_batch
 from evenflow.core.request import Place, Request, RequestId, RequestState, SamplingParams
@@ -37,7 +38,7 @@ class Queue:
     def produce(self, count: int) -> None:
         """Output tokens of the request that came in last."""
         for _ in range(count):
-            self.piece.served([self.running])
+            self.piece.served([Chunk(self.running.request.id, 9, (7,), (), samples=True)])
 
 
 def test_one_flow_holds_everybody() -> None:
@@ -151,11 +152,11 @@ def test_a_new_counter_goes_on_where_the_old_one_was() -> None:
     old.admit(prompt=70)
     new = Queue()
     new.arrive("a", "b")
-    new.piece.take_over(old.piece)
+    new.piece.take_over(old.piece, [])
     assert new.admit() == "b"
     fresh = Queue()
     fresh.arrive("a", "b")
-    fresh.piece.take_over(OneFlow())
+    fresh.piece.take_over(OneFlow(), [])
     assert fresh.admit() == "a"
 
 
@@ -164,6 +165,7 @@ def test_a_request_that_was_let_in_under_another_policy_is_charged_from_now_on()
     request = Request(RequestId("old"), (1,), SamplingParams(), 0.0, tenant="a")
     queue.running = RequestState(request, key=(0, 0.0, 0), place=LANE)
     queue.arrive("a", "b")
+    queue.piece.take_over(OneFlow(), [queue.running])
     queue.produce(5)
     assert queue.admit() == "b"
 
