@@ -5,11 +5,10 @@ python examples/04_watch_a_step.py
 
 from itertools import count
 
-from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import StepPlan
-from evenflow.core.policy import SchedulingPolicy
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.core.scheduler import Scheduler
 from evenflow.executors.shadow import ShadowExecutor
@@ -19,7 +18,7 @@ BLOCKS, BLOCK_SIZE, VOCAB = 11, 4, 1000
 scheduler = Scheduler(
     SchedulerConfig(max_num_seqs=3, max_model_len=48, vocab_size=VOCAB),
     KVCacheManager(num_blocks=BLOCKS, block_size=BLOCK_SIZE),
-    SchedulingPolicy(budget=FixedBudget(12)),
+    PolicySpec(max_num_batched_tokens=12),
     lambda event: None,
 )
 executor = ShadowExecutor(num_blocks=BLOCKS, block_size=BLOCK_SIZE, vocab_size=VOCAB)

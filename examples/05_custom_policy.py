@@ -3,12 +3,13 @@
 python examples/05_custom_policy.py
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from evenflow.core.budget import FixedBudget
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.kv_cache import KVCacheManager
-from evenflow.core.policy import FirstCome, Order, SchedulingPolicy
+from evenflow.core.policy.bound import Bound
+from evenflow.core.policy.registry import PIECES, Piece
+from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import OrderKey, Request, RequestId, SamplingParams
 from evenflow.core.scheduler import Scheduler
 from evenflow.executors.shadow import ShadowExecutor
@@ -28,12 +29,20 @@ class ShortestFirst:
     def displaces(self, waiting: Request, running: Request, /) -> bool:
         return False  # whoever runs may finish
 
+    def bounds(self) -> tuple[Bound, ...]:
+        return (Bound("overtake_seconds", None, "s", "None: a long job may wait for ever."),)
 
-def timeline(order: Order) -> None:
+
+OWN = Piece("Short jobs before long ones.", lambda kit: ShortestFirst())
+PIECES_AND_OWN = {**PIECES, "order": {**PIECES["order"], "shortest-first": OWN}}
+
+
+def timeline(order: str) -> None:
     """A row for each job, a column for each step:  . waits   # prompt   * gave a token"""
-    policy = replace(SchedulingPolicy(budget=FixedBudget(8)), order=order)
+    policy = PolicySpec(order=order, max_num_batched_tokens=8)
     config = SchedulerConfig(max_num_seqs=2, max_model_len=64, vocab_size=1000)
-    scheduler = Scheduler(config, KVCacheManager(num_blocks=32, block_size=4), policy, lambda event: None)
+    kv = KVCacheManager(num_blocks=32, block_size=4)
+    scheduler = Scheduler(config, kv, policy, lambda event: None, pieces=PIECES_AND_OWN)
     executor = ShadowExecutor(num_blocks=32, block_size=4, vocab_size=1000)
     for start, (name, (prompt, output)) in enumerate(JOBS.items()):
         tokens = tuple(range(100 * start, 100 * start + prompt))
@@ -46,10 +55,10 @@ def timeline(order: Order) -> None:
         for request_id in alive:
             rows[request_id] += fed.get(request_id, ".")
         scheduler.update(plan, executor.execute(plan), now=0.0)
-    print(f"{order.name}: a job is done after {sum(map(len, rows.values())) / len(rows):.1f} steps on average")
+    print(f"{order}: a job is done after {sum(map(len, rows.values())) / len(rows):.1f} steps on average")
     for name, row in rows.items():
         print(f"    {name:8} {row}")
 
 
-timeline(FirstCome())
-timeline(ShortestFirst())
+timeline("fcfs")
+timeline("shortest-first")

@@ -138,8 +138,8 @@ def _the_order_is_kept(
     running: dict[RequestId, RequestState],
     waiting: dict[RequestId, RequestState],
 ) -> None:
-    """Nobody enters before a more deserving request of the same flow, but to use what that one cannot; victims come
-    from the back of the order."""
+    """Nobody enters before a more deserving request of the same flow, but to use what that one cannot; and victims
+    come from the back of the order."""
     policy = run.scheduler.policy
     in_one_line = policy.fairness.name == "none" and not any(
         each.guaranteed_seats or each.guaranteed_blocks or each.max_seats < run.seqs or each.max_blocks < run.blocks

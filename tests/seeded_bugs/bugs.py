@@ -266,13 +266,15 @@ ADMISSION = (
         "a door that is shut for want of budget gives no reason",
         ADMIT,
         "            case _:\n                draft.doors.append(",
-        "            case WaitReason.BUDGET:\n                return\n            case _:\n                draft.doors.append(",
+        "            case WaitReason.BUDGET:\n                return\n"
+        "            case _:\n                draft.doors.append(",
     ),
     bug(
         "the displaced wait behind no door",
         ADMIT,
         "            case None:\n                continue\n",
-        "            case None:\n                if draft.preempted:\n                    return\n                continue\n",
+        "            case None:\n                if draft.preempted:\n                    return\n"
+        "                continue\n",
     ),
     bug(
         "an aborted request stays in the queue",
@@ -340,8 +342,8 @@ TOKENS = (
     bug(
         "Finished is told twice",
         SCHEDULER,
-        "        self._emit(\n            Finished(",
-        "        for _ in range(2): self._emit(\n            Finished(",
+        "        self._emit(Finished.of(state, reason, self._house.step, now))\n",
+        "        for _ in range(2):\n            self._emit(Finished.of(state, reason, self._house.step, now))\n",
     ),
     bug(
         "what an aborted request had in flight goes to the next of its id",

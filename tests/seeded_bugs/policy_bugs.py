@@ -2,7 +2,7 @@
 
 from seeded_bugs.bugs import ADMIT, DRAFT, HOUSE, INTAKE, MEMORY_PASS, ORDER, ROOM, SCHEDULER, bug
 
-FAIR, SPLIT, LONG = "policy/fairness.py", "policy/interleave.py", "policy/long_prompts.py"
+FAIR, SPLIT, LONG = "policy/vtc.py", "policy/interleave.py", "policy/long_prompts.py"
 BUDGET, RESERVE, CLASSES = "policy/budget.py", "policy/reserve.py", "policy/classes.py"
 POLICY, NEW, STEP_TIME, LENGTHS, RATES = (
     "policy/scheduling.py",
@@ -163,8 +163,8 @@ ADMISSIONS = (
     bug(
         "a class's maximum is one seat more",
         ROOM,
-        "if mine.seats - gone[mine.name] >= mine.max_seats:",
-        "if mine.seats - gone[mine.name] > mine.max_seats:",
+        "gone.get(mine.name, 0) >= mine.max_seats:",
+        "gone.get(mine.name, 0) > mine.max_seats:",
     ),
     bug(
         "a class grows beyond its maximum",
@@ -187,7 +187,7 @@ ADMISSIONS = (
     bug(
         "a guarantee is taken back",
         ROOM,
-        "return theirs.seats - self._gone_seats[theirs.name] > theirs.guaranteed_seats",
+        "return theirs.seats - self._gone_seats.get(theirs.name, 0) > theirs.guaranteed_seats",
         "return True",
     ),
     bug(

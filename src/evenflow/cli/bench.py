@@ -72,7 +72,7 @@ def scheduler(
     tenants
         How many tenants the requests are of, in turn.
     policy
-        A preset, or "everything" (every piece that costs something, at once); plain first come first served otherwise.
+        A preset, or "everything" (every piece that costs something, at once); plain first come first served if none.
     json
         Print JSON instead of tables.
     """

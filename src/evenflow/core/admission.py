@@ -17,7 +17,7 @@ from evenflow.core.plan import EVERYBODY, Door, WaitReason
 from evenflow.core.policy.fairness import Lane
 from evenflow.core.policy.interleave import Demand
 from evenflow.core.request import RequestState
-from evenflow.core.room import Search
+from evenflow.core.room import Search, full_for
 
 _DOES_NOT_FIT = (WaitReason.KV, WaitReason.RESERVE)
 
@@ -59,8 +59,7 @@ def _shut_to_all(house: House, draft: Draft) -> WaitReason | None:
 
 
 def _shut_behind(house: House, draft: Draft, lane: Lane, reason: WaitReason) -> None:
-    """Where tenants take turns, the others of the lane wait for the turn, and the head's tenant alone for the
-    memory."""
+    """Where tenants take turns, only the head's waits for the memory, and the others of the lane for the turn."""
     head = lane.head()
     if lane.num_flows == 1:
         draft.doors.append(Door(EVERYBODY, head.request.id, reason))
@@ -85,6 +84,8 @@ def _bring_in(house: House, draft: Draft, head: RequestState, budget: int, now: 
         reason = no_token_for(draft, head, policy, policy.interleave.split(demand))
         if reason is not None:
             return reason
+    if full_for(house, head):
+        return WaitReason.MAX_NUM_SEQS
     room = Search(house, head, draft.newcomers).find()
     if isinstance(room, WaitReason):
         return room

@@ -117,10 +117,8 @@ def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy
         draft.prefill_context += count * start + count * (count + 1) // 2
 
 
-def no_token_for(
-    draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit
-) -> WaitReason | None:
-    """Why `head` would get no token in this step if it came in; None if it would. Prefills before it are served first."""
+def no_token_for(draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit) -> WaitReason | None:
+    """Why `head` would get no token if it came in now; None if it would. Prefills before it are served first."""
     if not (draft.prefills or head.place.is_long):  # nearly always: spares 2 us
         return None if split.prefill_tokens else split.prefill_limit
     short = long = 0

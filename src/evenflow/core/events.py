@@ -6,8 +6,7 @@ All times are seconds on one monotonic clock per log. Frozen and plain, so that 
 from dataclasses import dataclass
 
 from evenflow.core.plan import Door, LeftOut
-from evenflow.core.policy.preemption import PreemptionMode
-from evenflow.core.request import FinishReason, RequestId
+from evenflow.core.request import FinishReason, RequestId, RequestState
 
 SCHEMA_VERSION = 1
 
@@ -25,6 +24,21 @@ class Arrived:
     tenant: str
     service_class: str
     priority: int
+
+    @classmethod
+    def of(cls, state: RequestState, now: float) -> "Arrived":
+        request = state.request
+        return cls(
+            time=request.arrival_time,
+            request_id=request.id,
+            accepted_time=now,
+            num_prompt_tokens=state.num_prompt_tokens,
+            max_tokens=request.sampling.max_tokens,
+            flow=state.place.flow,
+            tenant=request.tenant,
+            service_class=request.service_class,
+            priority=request.priority,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,19 @@ class Finished:
     num_output_tokens: int
     num_computed_tokens: int
     num_preemptions: int
+
+    @classmethod
+    def of(cls, state: RequestState, reason: FinishReason, step: int, now: float) -> "Finished":
+        return cls(
+            time=now,
+            step=step,
+            request_id=state.request.id,
+            reason=reason,
+            num_prompt_tokens=state.num_prompt_tokens,
+            num_output_tokens=state.num_output_tokens,
+            num_computed_tokens=state.num_computed_tokens,
+            num_preemptions=state.num_preemptions,
+        )
 
 
 @dataclass(frozen=True, slots=True)

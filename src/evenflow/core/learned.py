@@ -1,5 +1,4 @@
-"""What the scheduler has learned of its engine and its traffic. It outlives any policy: a live change forgets
-nothing."""
+"""What the scheduler has learned of its engine and its traffic; a change of policy forgets none of it."""
 
 from dataclasses import dataclass, field
 

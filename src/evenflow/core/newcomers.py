@@ -100,8 +100,7 @@ class Newcomers:
         return chain.from_iterable(reversed(queue.states.values()) for queue in worse)
 
     def tokens_ahead_of(self, state: RequestState) -> int:
-        """Prompt tokens that surely come in before `state`: of better classes, and of its own flow with smaller
-        keys."""
+        """Prompt tokens that surely come in before `state`: better classes', and its own flow's of smaller keys."""
         ahead, rank, bucket = 0, state.key[0], _bucket(state)
         for queue in self._classes.values():
             if queue.rank < rank:

@@ -34,7 +34,7 @@ from evenflow.core.learned import Learned
 from evenflow.core.memory import secure_memory
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
 from evenflow.core.policy.interleave import Demand
-from evenflow.core.policy.registry import build_policy, limits_of
+from evenflow.core.policy.registry import PIECES, Pieces, build_policy, limits_of
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.policy.table import printable
@@ -56,8 +56,17 @@ def _new_prompt_logprobs(state: RequestState, start: int, outcome: StepOutcome) 
 class Scheduler:
     """Raises `PolicyError` if the spec cannot be built."""
 
-    def __init__(self, config: SchedulerConfig, kv: KVCacheManager, spec: PolicySpec, emit: EventSink) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        kv: KVCacheManager,
+        spec: PolicySpec,
+        emit: EventSink,
+        *,
+        pieces: Pieces = PIECES,
+    ) -> None:
         self._learned = Learned()
+        self._pieces = pieces
         self._config = config
         self._kv = kv
         self._emit = emit
@@ -69,7 +78,7 @@ class Scheduler:
 
     def _built(self, spec: PolicySpec) -> SchedulingPolicy:
         limits = limits_of(spec, self._config, num_blocks=self._kv.num_blocks, block_size=self._kv.block_size)
-        return build_policy(spec, limits, self._learned)
+        return build_policy(spec, limits, self._learned, self._pieces)
 
     @property
     def has_work(self) -> bool:
@@ -107,8 +116,8 @@ class Scheduler:
                     f"request id {request.id!r} is already in use; send a new id", param="request_id"
                 )
             refuse_what_cannot_run(request, self._config, house.policy)
-            key, place = house.policy.key_of(request, self._accepted + 1), house.policy.place_of(request)
-            state = RequestState(request, key, place)
+            key = house.policy.key_of(request, self._accepted + 1)
+            state = RequestState(request, key, house.policy.place_of(request))
             refuse_what_comes_too_late(state, house, self._learned, now)
             shed = room_in_queue(state, house, self._learned)
         except RequestError as error:
@@ -118,19 +127,7 @@ class Scheduler:
         ended = [self._end_waiting(victim, FinishReason.SHED, now) for victim in shed]
         self._states[request.id] = state
         house.wait(state)
-        self._emit(
-            Arrived(
-                time=request.arrival_time,
-                request_id=request.id,
-                accepted_time=now,
-                num_prompt_tokens=state.num_prompt_tokens,
-                max_tokens=request.sampling.max_tokens,
-                flow=place.flow,
-                tenant=request.tenant,
-                service_class=request.service_class,
-                priority=request.priority,
-            )
-        )
+        self._emit(Arrived.of(state, now))
         return ended
 
     def finish(self, request_id: RequestId, reason: FinishReason, *, now: float) -> bool:
@@ -162,18 +159,7 @@ class Scheduler:
         self._house.policy.fairness.ended(state.request.id)
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._learned.output_lengths.observe(state.place.service_class, state.num_output_tokens)
-        self._emit(
-            Finished(
-                time=now,
-                step=self._house.step,
-                request_id=state.request.id,
-                reason=reason,
-                num_prompt_tokens=state.num_prompt_tokens,
-                num_output_tokens=state.num_output_tokens,
-                num_computed_tokens=state.num_computed_tokens,
-                num_preemptions=state.num_preemptions,
-            )
-        )
+        self._emit(Finished.of(state, reason, self._house.step, now))
 
     def reconfigure(self, spec: PolicySpec, *, now: float) -> None:
         """Go by another policy from the next step on. Everybody keeps seat, blocks, tokens and order of acceptance.
@@ -242,7 +228,7 @@ class Scheduler:
         if gaps or num_served < len(decodes):
             skipped = [state.request.id for state in decodes[num_served:]]
             self._gaps = {request_id: gaps.get(request_id, 0) + 1 for request_id in skipped}
-        interleave.stepped(max(self._gaps.values(), default=0))
+            interleave.stepped(max(self._gaps.values(), default=0))
         num_tokens = draft.num_prefill_tokens + draft.num_decode_tokens
         work = StepWork(num_served, draft.decode_context, num_tokens - num_served, draft.prefill_context)
         self._planned = (work, now)

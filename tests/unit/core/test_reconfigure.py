@@ -52,8 +52,9 @@ def test_the_order_of_those_who_wait_changes_at_once() -> None:
 
 
 def test_those_who_run_go_on_running_under_the_new_order() -> None:
-    world = World(seqs=3).arrive("a", prompt=3, priority=2, max_tokens=5)
-    world.arrive("b", prompt=3, priority=1, max_tokens=5)
+    world = (
+        World(seqs=3).arrive("a", prompt=3, priority=2, max_tokens=5).arrive("b", prompt=3, priority=1, max_tokens=5)
+    )
     world.steps(1)
     change(world, PolicySpec(order="priority"))
     world.steps(1)

@@ -96,8 +96,9 @@ def test_a_decode_that_prefills_leave_out_is_told_so() -> None:
 
 
 def test_a_prefill_that_hits_its_share_is_told_so() -> None:
-    policy = PolicySpec(interleave="shared", max_prefill_share=0.25)
-    world = World(budget=8, policy=policy).arrive("a", prompt=1).steps(1)
+    world = (
+        World(budget=8, policy=PolicySpec(interleave="shared", max_prefill_share=0.25)).arrive("a", prompt=1).steps(1)
+    )
     world.arrive("b", prompt=9, at=1).arrive("c", prompt=2, at=1).steps(1)
     assert world.chunk_sizes("b") == [2]
     assert doors(world) == [("c", WaitReason.PREFILL_SHARE)]

@@ -157,8 +157,7 @@ class InOrder:
 @dataclass(frozen=True, slots=True)
 class Shared:
     """Both kinds have a share of each step that the other cannot take: prefills between `min_share` and `max_share`
-    while others decode. So a budget full of decodes never keeps an urgent prompt out, nor a flood of prompts a
-    stream."""
+    while others decode. So decodes that fill a budget never keep an urgent prompt out, nor do prompts stop a stream."""
 
     min_share: float
     max_share: float

@@ -1,4 +1,5 @@
-"""The pieces by name: what each is for, which fields of the spec it reads, and how it is made.
+"""The pieces by name: what each is for, which fields of the spec it reads, and how it is made. A piece of one's own is
+one more entry in such a table.
 
 `build_policy` turns a spec into pieces, or refuses it as a whole with every reason that it finds.
 """
@@ -14,7 +15,7 @@ from evenflow.core.policy.bound import Bound, Limits
 from evenflow.core.policy.budget import FixedBudget, ItlTarget
 from evenflow.core.policy.checks import problems_of
 from evenflow.core.policy.classes import ServiceClasses
-from evenflow.core.policy.fairness import OneFlow, VirtualTokenCounter
+from evenflow.core.policy.fairness import OneFlow
 from evenflow.core.policy.interleave import DecodeFirst, InOrder, PrefillFirst, Shared
 from evenflow.core.policy.long_prompts import Limited, Unlimited
 from evenflow.core.policy.order import ByPriority, EarliestDeadline, FirstCome, ShortestPrompt
@@ -22,6 +23,7 @@ from evenflow.core.policy.preemption import Cheaper, Recompute, Swap
 from evenflow.core.policy.reserve import ReserveExpected, ReserveKnown, ReserveMax
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.policy.spec import PolicySpec
+from evenflow.core.policy.vtc import VirtualTokenCounter
 
 
 class Kit(NamedTuple):
@@ -41,7 +43,10 @@ class Piece:
     fields: tuple[str, ...] = ()
 
 
-PIECES: Mapping[str, Mapping[str, Piece]] = {
+Pieces = Mapping[str, Mapping[str, Piece]]
+"""By slot (a field of the spec) and name."""
+
+PIECES: Pieces = {
     "order": {
         "fcfs": Piece("In order of arrival.", lambda kit: FirstCome()),
         "priority": Piece("The request's own priority first, smaller before larger.", lambda kit: ByPriority()),
@@ -149,14 +154,13 @@ def limits_of(spec: PolicySpec, config: SchedulerConfig, *, num_blocks: int, blo
     )
 
 
-def build_policy(spec: PolicySpec, limits: Limits, learned: Learned) -> SchedulingPolicy:
+def build_policy(spec: PolicySpec, limits: Limits, learned: Learned, pieces: Pieces = PIECES) -> SchedulingPolicy:
     """Raises `PolicyError` with everything that is wrong with the spec."""
-    choices = {slot: getattr(spec, slot) for slot in PIECES}
-    problems = problems_of(spec, limits, learned, {slot: tuple(pieces) for slot, pieces in PIECES.items()})
+    problems = problems_of(spec, limits, learned, {slot: tuple(choices) for slot, choices in pieces.items()})
     if problems:
         raise PolicyError(problems)
     kit = Kit(spec, limits, learned)
-    made = {slot: PIECES[slot][name].make(kit) for slot, name in choices.items()}
+    made = {slot: choices[getattr(spec, slot)].make(kit) for slot, choices in pieces.items()}
     return SchedulingPolicy(
         spec=spec,
         limits=limits,

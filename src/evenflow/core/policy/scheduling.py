@@ -19,8 +19,7 @@ _LONG = "+long"
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
-    """`splits_prompts`: a prompt may be fed over several steps. `is_static`: a batch must end before the next
-    begins."""
+    """`splits_prompts`: a prompt may be fed over several steps. `is_static`: a batch ends before the next begins."""
 
     spec: PolicySpec
     limits: Limits

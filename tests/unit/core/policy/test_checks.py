@@ -23,8 +23,7 @@ def build(spec: PolicySpec, config: SchedulerConfig = CONFIG, learned: Learned |
     return build_policy(spec, limits, Learned() if learned is None else learned)
 
 
-# Any: fields of every type.
-def problems(learned: Learned | None = None, /, **choices: Any) -> list[PolicyProblem]:
+def problems(learned: Learned | None = None, **choices: Any) -> list[PolicyProblem]:  # Any: fields of every type
     with pytest.raises(PolicyError) as refused:
         build(replace(PolicySpec(), **choices), learned=learned)
     return list(refused.value.problems)
@@ -33,8 +32,8 @@ def problems(learned: Learned | None = None, /, **choices: Any) -> list[PolicyPr
 @pytest.mark.parametrize("slot", PIECES)
 def test_an_unknown_piece_is_refused_with_the_nearest_known(slot: str) -> None:
     known = next(iter(PIECES[slot]))
-    wrong: dict[str, Any] = {slot: known + "x"}
-    (problem,) = problems(**wrong)
+    chosen: dict[str, Any] = {slot: known + "x"}  # Any: as above
+    (problem,) = problems(**chosen)
     assert (problem.field, problem.nearest) == (slot, known)
 
 
@@ -42,7 +41,7 @@ def test_an_unknown_piece_is_refused_with_the_nearest_known(slot: str) -> None:
 def test_every_piece_can_be_chosen_and_reads_fields_that_exist(slot: str) -> None:
     known = {field.name for field in fields(PolicySpec)}
     for name, piece in PIECES[slot].items():
-        chosen: dict[str, Any] = {slot: name}
+        chosen: dict[str, Any] = {slot: name}  # Any: as above
         assert getattr(build(replace(PolicySpec(), **chosen)).spec, slot) == name
         assert set(piece.fields) <= known
         assert piece.sentence.endswith(".")
@@ -73,7 +72,8 @@ def test_every_preset_can_be_built_and_says_what_it_promises(name: str) -> None:
     ],
 )
 def test_a_number_out_of_range_is_refused_with_the_end_of_the_range(field: str, value: float, nearest: str) -> None:
-    (problem,) = problems(**{field: value})
+    chosen: dict[str, Any] = {field: value}  # Any: as above
+    (problem,) = problems(**chosen)
     assert (problem.field, problem.nearest) == (field, nearest)
 
 
@@ -109,7 +109,7 @@ def test_a_target_below_what_one_decode_step_costs_is_refused_once_that_is_known
     build(replace(PolicySpec(), budget="itl-target", itl_target=float(problem.nearest)), learned=learned)
 
 
-def classes(*specs: ClassSpec) -> dict[str, object]:
+def classes(*specs: ClassSpec) -> dict[str, Any]:  # Any: as above
     return {"classes": specs}
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from evenflow.core.plan import Chunk
 from evenflow.core.policy.bound import Limits
-from evenflow.core.policy.fairness import Lane, OneFlow, VirtualTokenCounter, tokens_of_one_batch
+from evenflow.core.policy.fairness import Lane, OneFlow
+from evenflow.core.policy.vtc import VirtualTokenCounter, tokens_of_one_batch
 from evenflow.core.request import Place, Request, RequestId, RequestState, SamplingParams
 
 LANE = Place("default", "default", "default", is_long=False)
