@@ -12,7 +12,7 @@ import pytest
 from e2e.real_server import RealServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MAX_LINES = 60
+MAX_LINES = 64
 
 
 def run(name: str, **environment: str) -> str:

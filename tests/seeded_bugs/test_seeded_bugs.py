@@ -72,7 +72,7 @@ def test_without_a_bug_the_suite_is_green(tmp_path: Path) -> None:
     assert result.returncode == NOT_FOUND, result.stdout[-3000:] + result.stderr[-3000:]
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *POLICY_BUGS], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*BUGS, *POLICY_BUGS, *SWAP_BUGS], ids=lambda bug: bug.name)
 def test_the_bug_is_found(bug: Bug, tmp_path: Path) -> None:
     root = copy_package(tmp_path)
     plant(bug, root)

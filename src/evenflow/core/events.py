@@ -6,6 +6,7 @@ All times are seconds on one monotonic clock per log. Frozen and plain, so that 
 from dataclasses import dataclass
 
 from evenflow.core.plan import Door, LeftOut
+from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId, RequestState
 
 SCHEMA_VERSION = 1

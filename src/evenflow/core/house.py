@@ -106,11 +106,17 @@ class House:
 
     def preempt(self, victim: RequestState, winner: RequestState, draft: Draft, now: float) -> None:
         """The victim leaves memory so that the winner may have its room, and waits again in its old place in line."""
-        assert self.policy.preemption.exit_of(victim) is Exit.RECOMPUTE
-        self.leave(victim)
-        victim.move_to(RequestStatus.PREEMPTED)
-        lost_tokens, victim.num_computed_tokens = victim.num_computed_tokens, 0
-        self.emit(Preempted(now, self.step, victim.request.id, lost_tokens, winner.request.id))
+        num_computed = victim.num_computed_tokens
+        self._give_up_seat(victim)
+        if self._swap_out(victim):
+            victim.move_to(RequestStatus.SWAPPED)
+            mode, num_lost, num_swapped_out = PreemptionMode.SWAP, 0, num_computed
+        else:
+            self.kv.close(victim.request.id)
+            victim.move_to(RequestStatus.PREEMPTED)
+            victim.num_computed_tokens = 0
+            mode, num_lost, num_swapped_out = PreemptionMode.RECOMPUTE, num_computed, 0
+        self.emit(Preempted(now, self.step, victim.request.id, num_lost, winner.request.id, mode, num_swapped_out))
         victim.num_preemptions += 1
         self.line.push(victim)
         draft.preempted.append(victim.request.id)

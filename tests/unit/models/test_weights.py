@@ -71,7 +71,7 @@ Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
         (_with(Q_PROJ, torch.zeros(64, 32)), f"tensor '{Q_PROJ}' has shape [64, 32], but the config asks for [64, 64]"),
         (_with("model.norm.weight", torch.zeros(1, 64)), "tensor 'model.norm.weight' has shape [1, 64]"),
         (_with(Q_PROJ, torch.zeros(64, 64, dtype=torch.int8)), f"tensor '{Q_PROJ}' is torch.int8"),
-        (_config(vocab_size=1 << 24, hidden_size=1 << 20, head_dim=16), "tensor 'model.embed_tokens.weight' has shape"),
+        (_config(vocab_size=1 << 24, hidden_size=1 << 20, head_dim=16), "has shape"),
         (_config(attention_bias=True), "q_proj.bias' is missing"),
         (_config(num_hidden_layers=4), "tensor 'model.layers.3.input_layernorm.weight' is missing"),
         (edit_bytes("model.safetensors", lambda content: content[:-100]), "corrupt or truncated safetensors file"),

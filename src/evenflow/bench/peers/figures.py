@@ -11,7 +11,7 @@ from evenflow.bench.peers.engines import Batch, SingleStream
 from evenflow.bench.peers.machine import Machine
 from evenflow.bench.peers.messages import Step
 from evenflow.observe.tails import Tail, tail_of
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from evenflow.bench.peers.served import ServedEngine
 from evenflow.bench.peers.turns import Field
 from evenflow.bench.peers.workloads import Work
 from evenflow.core.errors import ConfigError
-from evenflow.replay.client import ObservedRequest
+from evenflow.replay.request import ObservedRequest
 from evenflow.workload.peer_format import PeerRequest
 
 R = TypeVar("R")

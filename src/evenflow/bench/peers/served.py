@@ -8,17 +8,32 @@ from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+import msgspec
+
 from evenflow.bench.peers.contenders import Launch
 from evenflow.bench.peers.engines import Batch, Limits, SingleStream, check_counts
 from evenflow.bench.peers.messages import ContenderFailed
 from evenflow.bench.peers.pinning import pin_busiest_threads
 from evenflow.bench.peers.session import Session
-from evenflow.replay.client import ObservedRequest, PlannedRequest, run_load
+from evenflow.replay.client import run_load
+from evenflow.replay.connection import parse_url
+from evenflow.replay.request import ObservedRequest, PlannedRequest
+from evenflow.replay.target import Target
 from evenflow.workload.peer_format import PeerRequest
 
 MODEL_NAME = "m"
 _POLL_SECONDS = 0.05
 _ANSWER_SECONDS = 5.0
+
+
+class GivenPrompts:
+    """The workload's own token ids."""
+
+    def __init__(self, requests: Sequence[PeerRequest]) -> None:
+        self._requests = requests
+
+    def prompt(self, plan: PlannedRequest) -> bytes:
+        return msgspec.json.encode(self._requests[plan.index].prompt_token_ids)
 
 
 class ServedEngine:
@@ -60,11 +75,12 @@ class ServedEngine:
     def load(self, requests: Sequence[PeerRequest], arrival_seconds: Sequence[float]) -> list[ObservedRequest]:
         """All requests at their times; every one was answered with as many tokens as it asked for."""
         plans = []
-        for request, arrival in zip(requests, arrival_seconds, strict=True):
+        for index, (request, arrival) in enumerate(zip(requests, arrival_seconds, strict=True)):
             self._sent += 1
-            plans.append(PlannedRequest(f"r{self._sent}", arrival, request.prompt_token_ids, request.max_tokens))
+            num_prompt = len(request.prompt_token_ids)
+            plans.append(PlannedRequest(index, f"r{self._sent}", arrival, num_prompt, request.max_tokens))
         try:
-            observed = asyncio.run(self._within_time(plans))
+            observed = asyncio.run(self._within_time(plans, GivenPrompts(requests)))
         except TimeoutError:
             raise ContenderFailed(f"not done within {self._limits.run_seconds:.0f} s") from None
         for seen in observed:
@@ -87,9 +103,10 @@ class ServedEngine:
     def end(self) -> None:
         self._session.end()
 
-    async def _within_time(self, plans: Sequence[PlannedRequest]) -> list[ObservedRequest]:
+    async def _within_time(self, plans: Sequence[PlannedRequest], prompts: GivenPrompts) -> list[ObservedRequest]:
+        target = Target(parse_url(f"http://127.0.0.1:{self._port}"), MODEL_NAME)
         async with asyncio.timeout(self._limits.run_seconds):
-            return await run_load(f"http://127.0.0.1:{self._port}", MODEL_NAME, plans)
+            return list((await run_load(target, plans, prompts)).observed)
 
     def _wait_until_ready(self, path: str, until: float) -> None:
         while not _answers(self._port, path):

@@ -30,6 +30,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         count = body["max_tokens"] - (manner == "short")
         self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
         self.end_headers()
         for index in range(0 if manner == "empty" else count):
             reason = "length" if index == count - 1 else None

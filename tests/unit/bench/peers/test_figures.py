@@ -1,12 +1,14 @@
 """Medians, shares and tails, from small numbers that can be checked by hand."""
 
+from array import array
+
 import pytest
 
 from evenflow.bench.peers.contenders import Precision
 from evenflow.bench.peers.engines import Batch, SingleStream, check_counts
 from evenflow.bench.peers.figures import Entry, Latency, Throughput, best_peer_rate, decode_step, middle
 from evenflow.bench.peers.messages import ContenderFailed, Step
-from evenflow.replay.client import ObservedRequest, PlannedRequest
+from evenflow.replay.request import ObservedRequest, PlannedRequest
 
 
 def batches(*wall_seconds: float) -> list[Batch]:
@@ -38,8 +40,9 @@ def test_w2_is_the_median_of_each_figure() -> None:
 
 
 def observed(ttft: float, gaps: int) -> ObservedRequest:
-    request = ObservedRequest(PlannedRequest("r", 0.0, (1,), gaps + 1), intended=100.0)
-    request.chunk_times = [100.0 + ttft + 0.01 * index for index in range(gaps + 1)]
+    request = ObservedRequest(PlannedRequest(0, "r", 0.0, 1, gaps + 1), intended=100.0)
+    request.chunk_times = array("d", [100.0 + ttft + 0.01 * index for index in range(gaps + 1)])
+    request.chunk_tokens = array("l", [1] * (gaps + 1))
     return request
 
 
