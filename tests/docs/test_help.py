@@ -14,7 +14,7 @@ from evenflow.cli.serve import FrontOptions
 from evenflow.engine.config import EngineConfig
 
 # "│ --flag, more names and its type   what it is for │", on a screen so wide that nothing is wrapped.
-_ROW = re.compile(r"^│ \*?\s*(?:\S+ )*?(--[a-z-]+) .*? {2,}(\S.*?) +│$", re.MULTILINE)
+_ROW = re.compile(r"^│ \*?\s*(?:\S+ )*?(--[a-z-]+)(?: .*?)? {2,}(\S.*?) +│$", re.MULTILINE)
 _NO_HELP = re.compile(r"(\[(default|choices|env var|required).*\]\s*)*")
 
 
