@@ -511,6 +511,55 @@ def test_the_program_that_ships_runs_too(process_kind: Kind) -> None:
         runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
 
 
+def test_an_engine_may_be_launched_before_there_is_an_event_loop(process_kind: Kind) -> None:
+    link = process_link(EngineConfig())
+    assert isinstance(link, ProcessLink)
+    link.launch()
+    launched = link.pid
+
+    async def scenario() -> None:
+        async with process_kind.over(link) as world:
+            await world.engine.start()
+            assert link.pid == launched
+            assert (await read(world.engine, ask("abc", max_tokens=6))).text == "abcabc"
+            link.abandon()
+            assert (await read(world.engine, ask("abc", "r2", max_tokens=3))).text == "abc"
+
+    with asyncio.Runner(loop_factory=process_kind.loop_factory) as runner:
+        runner.run(asyncio.wait_for(scenario(), TIMEOUT_SECONDS))
+    link.abandon()
+
+
+def test_an_engine_that_was_launched_in_vain_is_ended() -> None:
+    link = ProcessLink(EngineConfig(), command=PROCESS_COMMAND)
+    link.launch()
+    link.abandon()
+    with pytest.raises(ProcessLookupError):
+        os.kill(link.pid, 0)
+    link.abandon()
+
+
+def test_an_engine_that_was_launched_and_is_stopped_before_its_start_is_ended() -> None:
+    link = ProcessLink(EngineConfig(), command=PROCESS_COMMAND)
+    link.launch()
+    asyncio.run(link.stop())
+    with pytest.raises(ProcessLookupError):
+        os.kill(link.pid, 0)
+
+
+def test_an_engine_that_ends_before_anybody_listens_is_told_of() -> None:
+    link = ProcessLink(EngineConfig(), command=(sys.executable, "-c", "raise SystemExit(3)"))
+    link.launch()
+    os.waitid(os.P_PID, link.pid, os.WEXITED | os.WNOWAIT)
+
+    async def scenario() -> None:
+        engine = EngineClient(link, ByteTokenizer())
+        with pytest.raises(EngineUnavailable, match="ended with status 3"):
+            await engine.start()
+
+    asyncio.run(scenario())
+
+
 # ---- a process may end in more ways ----------------------------------------------------------------------------------
 
 

@@ -161,6 +161,7 @@ def test_a_setting_that_cannot_be_served(capfd: pytest.CaptureFixture[str], flag
         (("serve", "--max-num-seq", "3"), "--max-num-seq"),
         (("serve", "--max-num-seqs", "many"), "many"),
         (("serve", "--dtype", "fp8"), "fp8"),
+        (("serve", "--kv-dtype", "fp4"), "fp4"),
         (("server",), "server"),
         (("bench", "scheduler", "--steps", "0"), "--steps"),
         (("demo", "--requests", "0"), "--requests"),
@@ -228,8 +229,10 @@ def test_offline_throughput_is_measured_with_the_prefix_cache_that_was_asked_for
 def test_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
     app(["env"], result_action="return_value")
     said = capsys.readouterr().out
-    for name in ("evenflow", "python", "torch", "cores", "memory available", "kernels"):
-        assert name in said
+    machine = ("python", "torch", "processor", "instruction sets", "cores", "memory available", "compiler")
+    chosen = ("kernel library", "kernels", "--dtype auto", "--quantize auto", "--kv-dtype auto")
+    for name in ("evenflow", *machine, *chosen):
+        assert f" {name} " in said
 
 
 def test_the_cost_of_a_scheduler_step_as_json(capsys: pytest.CaptureFixture[str]) -> None:

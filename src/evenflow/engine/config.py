@@ -46,11 +46,9 @@ class EngineConfig:
     dtype: Dtype = Dtype.AUTO
     """Number format of weights and activations; auto takes bf16 where the processor multiplies it, else fp32."""
     quantize: Quantize = Quantize.NONE
-    """int8 turns weights and activations into int8 (W8A8) while the model is loaded, whatever format its file has; auto
-    does so where that is what the processor does best. It costs a little quality, so it is done only when asked for."""
+    """int8 computes in int8 (W8A8), whatever format the model's file has; auto does so where that is fastest."""
     kv_dtype: KVDtype = KVDtype.AUTO
-    """Number format of the KV cache; auto takes that of the weights (bf16 or fp32). int8, with a scale per token and
-    head, holds nearly twice the tokens of bf16 in the same memory."""
+    """Number format of the KV cache; auto is that of the weights. int8 holds nearly twice the tokens of bf16."""
     max_model_len: int | None = None
     """Most tokens of one request, prompt and output together; as many as the model allows if not given."""
     max_num_seqs: int = 128

@@ -87,22 +87,23 @@ class _Builder:
     def model(self) -> LlamaModel:
         with _workers() as workers:
             ends = workers.submit(self._ends)
-            layers = list(workers.map(self._layer, range(self._config.num_layers)))
+            layers = workers.map(self._layer, range(self._config.num_layers))
             embedding, norm, head = ends.result()
-        return LlamaModel(self._config, embedding, layers, norm, head, self._form.activation)
+            decoder = list(layers)
+        return LlamaModel(self._config, embedding, decoder, norm, head, self._form.activation)
 
     @torch.inference_mode()  # which is a thread's own
     def _ends(self) -> tuple[Tensor, Tensor, Linear]:
         """Embedding, last norm and head."""
         config = self._config
         shape = (config.vocab_size, config.hidden_size)
-        norm = self._norm("model.norm", config.hidden_size)
         if config.tie_word_embeddings:
             matrix = self._read("model.embed_tokens.weight", self._form.matrix, *shape)
             embedding = matrix.to(self._form.embedding, copy=self._rotation is not None)
         else:
             embedding = self._read("model.embed_tokens.weight", self._form.embedding, *shape)
             matrix = self._read("lm_head.weight", self._form.matrix, *shape)
+        norm = self._norm("model.norm", config.hidden_size)
         if self._rotation is not None:
             self._rotation.turn_embedding(embedding)
         self._turn_reader(matrix, norm)

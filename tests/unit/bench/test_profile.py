@@ -25,7 +25,7 @@ def config(folder: Path, quantize: Quantize, kv_memory: str = "4MiB") -> EngineC
 
 
 @NATIVE
-@pytest.mark.parametrize("quantize", Quantize)
+@pytest.mark.parametrize("quantize", [Quantize.NONE, Quantize.INT8])
 @pytest.mark.parametrize("prefill", [0, 50])
 def test_every_part_of_a_step_is_seen(folder: Path, quantize: Quantize, prefill: int) -> None:
     profile = measure(config(folder, quantize), Scene(running=3, prefill=prefill, context=40, steps=5))
@@ -36,7 +36,7 @@ def test_every_part_of_a_step_is_seen(folder: Path, quantize: Quantize, prefill:
     assert all(value > 0.0 for value in profile.parts_ms.values())
     assert profile.step_ms == pytest.approx(sum(profile.parts_ms.values()))
     assert profile.plain_step_ms > 0.0
-    assert profile.settings["quantize"].startswith("none" if quantize is Quantize.NONE else "int8")
+    assert profile.settings["quantize"].split()[0] == quantize.value
 
 
 @NATIVE

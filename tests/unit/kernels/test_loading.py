@@ -10,6 +10,7 @@ import torch
 
 from evenflow.kernels import build, describe, native
 from evenflow.kernels.native_operators import select_operators
+from evenflow.kernels.processor import processor
 from evenflow.kernels.torch_operators import TorchOperators
 
 
@@ -60,6 +61,24 @@ def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(native, "source_id", lambda: "0123456789abcdef")
     with pytest.raises(native.KernelsUnavailable, match="built from other sources"):
         native.open_library(Path(native.__file__).parent / build.LIBRARY_NAME)
+
+
+def test_a_library_with_another_abi_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    if native.load_kernels().table is None:
+        pytest.skip("no library here")
+    theirs = native.ABI_VERSION
+    monkeypatch.setattr(native, "ABI_VERSION", theirs + 1)
+    with pytest.raises(native.KernelsUnavailable, match=f"has ABI {theirs} and this evenflow needs {theirs + 1}"):
+        native.open_library(Path(native.__file__).parent / build.LIBRARY_NAME)
+
+
+def test_what_the_processor_has_is_read_from_the_system(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(
+        "processor\t: 0\nmodel name\t: A Chip\nflags\t\t: fpu avx2 fma amx_int8\n\nprocessor\t: 1\nflags\t\t: fpu\n"
+    )
+    assert processor(cpuinfo) == ("A Chip", ("avx2", "fma", "amx_int8"))
+    assert processor(tmp_path / "missing") == ("", ())
 
 
 def test_no_compiler_is_a_sentence_not_a_crash(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

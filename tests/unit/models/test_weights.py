@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import gguf
@@ -13,6 +13,8 @@ from gguf.constants import GGMLQuantizationType as Kind
 from safetensors.torch import load_file, save_file
 
 from evenflow.core.errors import ConfigError, ModelError
+from evenflow.kernels.native import load_kernels
+from evenflow.kernels.native_operators import select_operators
 from evenflow.models.loading import load_model
 from tiny_models import tiny_model, write_gguf
 
@@ -180,3 +182,43 @@ def test_weights_stored_in_half_precision_load_into_either_dtype(whole: Path, tm
     )
     assert load_model(tmp_path / "half", "fp32").dtype is torch.float32
     assert load_model(tmp_path / "half", "bf16").dtype is torch.bfloat16
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
+def test_loading_side_by_side_gives_what_loading_in_turn_gives(whole: Path, form: str) -> None:
+    def load() -> list[torch.Tensor]:
+        operators = select_operators(load_kernels())
+        int8, dtype = (operators, "bf16") if form == "int8" else (None, form)
+        model = load_model(whole, dtype, int8=int8, panels=operators)
+        return [tensor for layer in model.layers for tensor in layer.tensors if tensor is not None]
+
+    side_by_side = load()
+    assert torch.get_num_threads() == 3
+    torch.set_num_threads(1)
+    for one, other in zip(side_by_side, load(), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_file_that_is_refused_leaves_the_threads_as_they_were(whole: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(whole, tmp_path / "damaged")
+    edit_tensors(folder, lambda tensors: tensors.pop(Q_PROJ))
+    with pytest.raises(ModelError, match="is missing"):
+        load_model(folder, "fp32")
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_memory_of_the_weights_is_told_and_a_tied_head_counts_once(tmp_path: Path, tied: bool) -> None:
+    reference = tiny_model("llama", tie_word_embeddings=tied)
+    reference.save_pretrained(tmp_path)
+    assert load_model(tmp_path, "fp32").weight_bytes == 4 * sum(p.numel() for p in reference.parameters())
