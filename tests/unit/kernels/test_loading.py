@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from evenflow.kernels import build, describe, native
+from evenflow.kernels.abi import ABI_VERSION
 from evenflow.kernels.native_operators import select_operators
 from evenflow.kernels.processor import processor
 from evenflow.kernels.torch_operators import TorchOperators
@@ -66,7 +67,7 @@ def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) 
 def test_a_library_with_another_abi_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     if native.load_kernels().table is None:
         pytest.skip("no library here")
-    theirs = native.ABI_VERSION
+    theirs = ABI_VERSION
     monkeypatch.setattr(native, "ABI_VERSION", theirs + 1)
     with pytest.raises(native.KernelsUnavailable, match=f"has ABI {theirs} and this evenflow needs {theirs + 1}"):
         native.open_library(Path(native.__file__).parent / build.LIBRARY_NAME)

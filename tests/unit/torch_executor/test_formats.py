@@ -1,8 +1,8 @@
 """What `auto` means for each kind of machine, and that nothing lossy is done unasked."""
 
 import pytest
+import torch
 
-from evenflow.executors.torch import formats
 from evenflow.executors.torch.formats import Choice, choose
 from evenflow.kernels.abi import KernelTable
 from evenflow.kernels.native import Kernels
@@ -48,7 +48,7 @@ def test_what_is_asked_for_is_done_on_any_machine(name: str) -> None:
 def test_the_cache_has_the_numbers_of_the_weights_which_are_bf16_where_it_is_multiplied(
     monkeypatch: pytest.MonkeyPatch, multiplies_bf16: bool, expected: str
 ) -> None:
-    monkeypatch.setattr(formats.torch.cpu, "_is_avx512_bf16_supported", lambda: multiplies_bf16)
-    monkeypatch.setattr(formats.torch.cpu, "_is_amx_tile_supported", lambda: multiplies_bf16)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: multiplies_bf16)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: multiplies_bf16)
     chosen = choose("auto", "none", "auto", NONE)
     assert (chosen.dtype.value, chosen.kv_dtype.value) == (expected, expected)
