@@ -61,15 +61,17 @@ def test_chunks_and_decodes_match_dense_attention(kernels: Kernels, shape: Shape
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_every_body_rounds_to_int8_alike(shape: Shape) -> None:
-    """Closer to each other by far than int8 is to the textbook."""
+    """The native bodies agree to a hundredth of what int8 costs; the fallback, which sums in another order and so
+    rounds other values up, to a third of it."""
     sequence = random_sequence(shape, 300, torch.float32, seed=9)
-    results = [
+    fallback, *bodies = [
         torch.cat(AttentionWorld(shape, kernels, dtype=torch.int8).step([sequence], [300])).double()
         for kernels in runnable_kernels()
     ]
-    rounding = (results[0] - dense(shape, sequence)).abs().mean()
-    for result in results[1:]:
-        assert (result - results[0]).abs().mean() < 0.3 * rounding
+    rounding = (fallback - dense(shape, sequence)).abs().mean()
+    for body in bodies:
+        assert (body - bodies[0]).abs().mean() < 0.01 * rounding
+        assert (body - fallback).abs().mean() < rounding / 3
 
 
 @EVERY_BODY
