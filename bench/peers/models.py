@@ -1,10 +1,10 @@
 """Other engines' forms of a model that evenflow reads as GGUF, so that all start from the same weights.
 
-    python bench/peers/models.py MODEL.gguf FOLDER/smollm2-135m      with torch and transformers
+python bench/peers/models.py MODEL.gguf FOLDER/smollm2-135m      with torch and transformers
 
-    FOLDER/smollm2-135m-hf       bf16, in Hugging Face layout
-    FOLDER/smollm2-135m-w8a8     the same with the decoder's matrices in int8: a scale per output channel, activations
-                                 made int8 per token as they come, rounded plainly (compressed-tensors, for vLLM)
+FOLDER/smollm2-135m-hf       bf16, in Hugging Face layout
+FOLDER/smollm2-135m-w8a8     the same with the decoder's matrices in int8: a scale per output channel, activations
+                             made int8 per token as they come, rounded plainly (compressed-tensors, for vLLM)
 """
 
 import argparse

@@ -157,7 +157,10 @@ def _show(results: Results, found: Sequence[Ratio]) -> None:
         console.width = _WIDTH
     machine = results.machine
     print(f"{machine.processor}, {format_bytes(machine.memory_bytes)}; {', '.join(machine.instructions)}")
-    print(f"{results.threads} threads each, medians of {results.rounds} rounds, in turns")
+    print(
+        f"{results.threads} threads each, medians of {results.rounds} rounds, in turns; others: the largest share of "
+        "the machine that anybody else took in a turn"
+    )
     if results.quick:
         print("Quick: these figures mean nothing but that everything runs.")
     for table in (_offline_table(results.entries), _online_table(results.entries), _context_table(results.entries)):
@@ -187,6 +190,7 @@ def _offline_table(entries: Sequence[Entry]) -> Table:
             "ms/token",
             "long tok/s",
             "start s",
+            "others",
         ),
         box=None,
     )
@@ -208,19 +212,21 @@ def _offline_table(entries: Sequence[Entry]) -> Table:
             "" if w2 is None else f"{w2.ms_per_token:.2f}",
             "" if long is None else f"{long.total_tokens_per_second:.0f}",
             "" if entry.start_seconds is None else f"{entry.start_seconds:.1f}",
+            "" if entry.others is None else f"{entry.others:.0%}",
         )
     return table
 
 
 def _online_table(entries: Sequence[Entry]) -> Table:
     table = Table(
-        *("W3", "requests/s", "TTFT P50 ms", "P95", "P99", "ITL P50 ms", "P95", "P99", "server start s"), box=None
+        *("W3", "requests/s", "TTFT P50 ms", "P95", "P99", "ITL P50 ms", "P95", "P99", "start s", "others"), box=None
     )
     for entry in entries:
         for share, latency in entry.online.items():
             start = "" if entry.server_start_seconds is None else f"{entry.server_start_seconds:.1f}"
+            others = "" if entry.others is None else f"{entry.others:.0%}"
             rate = f"{latency.rate:.2f} ({share:g})"
-            table.add_row(entry.name, rate, *_tail(latency.ttft), *_tail(latency.itl), start)
+            table.add_row(entry.name, rate, *_tail(latency.ttft), *_tail(latency.itl), start, others)
     return table
 
 

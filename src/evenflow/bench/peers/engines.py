@@ -48,6 +48,11 @@ class Engine(Protocol):
     """Every verb raises ContenderFailed."""
 
     @property
+    def session(self) -> int:
+        """The number of its session of processes."""
+        ...
+
+    @property
     def version(self) -> str: ...
 
     @property

@@ -81,6 +81,7 @@ class Entry:
     """One contender's row. What was not asked for, or not reached, is empty; `failure` says why it was not reached.
 
     `first_requests` is how many of W1 it ran, where it did not run all. `online` is by share of the best peer's rate.
+    `others` is the largest share of the machine that others took in one of its turns.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Entry:
     long: Throughput | None = None
     context: tuple[StepTime, ...] = ()
     online: dict[float, Latency] = field(default_factory=dict)
+    others: float | None = None
     failure: str | None = None
 
     @property

@@ -54,7 +54,6 @@ class PipedEngine:
 
     @property
     def session(self) -> int:
-        """The number of its session of processes."""
         return self._session.pid
 
     def batch(self, requests: Sequence[PeerRequest]) -> Batch:

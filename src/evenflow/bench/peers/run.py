@@ -124,10 +124,12 @@ class _Stage:
         if contender.pin_server_threads:
             engine.pin_threads(self._settings.cpus)
 
-    def _note_failures(self, field: Field[Engine] | Field[ServedEngine]) -> None:
+    def _note(self, field: Field[Engine] | Field[ServedEngine]) -> None:
         for name, failure in field.failures.items():
             self._entries[name].failure = failure
             self._progress(f"{name} failed: {failure}")
+        for name, share in field.others.items():
+            self._entries[name].others = max(share, self._entries[name].others or 0.0)
 
 
 class _Offline(_Stage):
@@ -142,7 +144,7 @@ class _Offline(_Stage):
             self._context(field)
         finally:
             field.end()
-            self._note_failures(field)
+            self._note(field)
 
     def _start(self, field: Field[Engine], contender: Contender) -> None:
         self._progress(f"starting {contender.name}")
@@ -224,7 +226,7 @@ class _Online(_Stage):
                 self._measure(field, share, share * peak_rate)
         finally:
             field.end()
-            self._note_failures(field)
+            self._note(field)
 
     def _start(self, field: Field[ServedEngine], contender: Contender) -> None:
         self._progress(f"starting the server of {contender.name}")

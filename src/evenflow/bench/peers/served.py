@@ -56,6 +56,10 @@ class ServedEngine:
         self.version = "served"
         self.start_seconds = time.monotonic() - began
 
+    @property
+    def session(self) -> int:
+        return self._session.pid
+
     def batch(self, requests: Sequence[PeerRequest]) -> Batch:
         observed = self.load(requests, [0.0] * len(requests))
         began = min(request.intended for request in observed)

@@ -6,10 +6,12 @@
 One that fails is ended and takes no further part; the rest goes on.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from evenflow.bench.peers.disturbance import read, share_of_others
 from evenflow.bench.peers.engines import Engine
 from evenflow.bench.peers.messages import ContenderFailed
 
@@ -19,10 +21,14 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class Field(Generic[E]):
-    """Engines by name of contender, all paused; and why some are no longer among them."""
+    """Engines by name of contender, all paused; and why some are no longer among them.
+
+    `others` is the largest share of the machine that others took in a turn of each.
+    """
 
     engines: dict[str, E] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    others: dict[str, float] = field(default_factory=dict)
 
     def enter(self, name: str, start: Callable[[], E], warm_up: Callable[[E], object]) -> E | None:
         """Start one, and hold it still."""
@@ -47,7 +53,7 @@ class Field(Generic[E]):
         for index in range(count):
             for name in tuple(seen):
                 told(name, index)
-                result = self._turn(name, measure)
+                result = self._turn(name, self._watched(measure))
                 if result is None:
                     del seen[name]
                 else:
@@ -58,6 +64,16 @@ class Field(Generic[E]):
         for engine in self.engines.values():
             engine.end()
         self.engines.clear()
+
+    def _watched(self, measure: Callable[[str, E], R]) -> Callable[[str, E], R]:
+        def watched(name: str, engine: E) -> R:
+            before = read(engine.session)
+            result = measure(name, engine)
+            share = share_of_others(before, read(engine.session), os.cpu_count() or 1)
+            self.others[name] = max(share, self.others.get(name, 0.0))
+            return result
+
+        return watched
 
     def _turn(self, name: str, verb: Callable[[str, E], R]) -> R | None:
         engine = self.engines[name]

@@ -27,6 +27,7 @@ class StagedEngine:
     stage: Stage
     fails_at: int = 1000
     batches: int = 0
+    session: int = 0
     version: str = "1"
     start_seconds: float = 0.0
 
@@ -75,6 +76,7 @@ def test_contenders_alternate() -> None:
     assert "".join(stage.events[:9]) == "abcabcabc"
     assert seen == {name: [2.0, 3.0] for name in "abc"}
     assert told == [(name, index) for index in range(2) for name in "abc"]
+    assert players.others.keys() == set("abc")
     assert stage.events[9:] == ["a ended", "b ended", "c ended"]
 
 
