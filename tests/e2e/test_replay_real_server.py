@@ -24,8 +24,8 @@ def test_lengths_times_and_prefixes_agree_with_the_servers_own_log(real_server: 
     assert [record.server_prompt_tokens for record in result.records] == [r.num_prompt_tokens for r in result.records]
     assert [record.num_output_tokens for record in result.records] == [r.max_tokens for r in result.records]
     names = [f"cmpl-{record.request_id}" for record in result.records]
-    arrived = {event.request_id: event.time for event in real_server.events(Arrived)}
-    first = {event.request_id: event.time for event in real_server.events(FirstToken)}
+    arrived = {str(event.request_id): event.time for event in real_server.events(Arrived)}
+    first = {str(event.request_id): event.time for event in real_server.events(FirstToken)}
     for name, record in zip(names, result.records, strict=True):
         # One machine, one monotonic clock: the client waits for longer than the engine computes, never for less.
         assert record.ttft is not None
