@@ -42,7 +42,7 @@ def test_a_batch_is_timed_and_counted(start: Start) -> None:
 
 def test_a_single_stream_has_a_first_token_and_gaps(start: Start) -> None:
     single = start("right").single(REQUESTS[1])
-    assert single.ttft_ms > single.ms_per_token > 0.0
+    assert single.ttft_ms > single.ms_per_token >= 0.0  # all tokens may come with one read
 
 
 def test_requests_come_at_their_times(start: Start) -> None:
