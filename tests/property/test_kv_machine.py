@@ -24,7 +24,7 @@ class NaivePool:
 
     free: list[int]
     content: dict[int, Content] = field(default_factory=dict)
-    tables: dict[str, list[int]] = field(default_factory=dict)
+    tables: dict[RequestId, list[int]] = field(default_factory=dict)
 
     def used(self, block: int) -> bool:
         return any(block in table for table in self.tables.values())
@@ -45,11 +45,11 @@ class NaivePool:
             self.content.pop(block, None)
         return taken
 
-    def open(self, request_id: str, hit: list[int], count: int) -> None:
+    def open(self, request_id: RequestId, hit: list[int], count: int) -> None:
         self.free = [block for block in self.free if block not in hit]
         self.tables[request_id] = hit + self.take(count - len(hit))
 
-    def close(self, request_id: str) -> None:
+    def close(self, request_id: RequestId) -> None:
         for block in reversed(self.tables.pop(request_id)):
             if self.used(block):
                 continue
@@ -76,6 +76,7 @@ class KVMachine(RuleBasedStateMachine):
         self.opened: list[RequestState] = []
         self.swapped: list[RequestState] = []
         self.restored: list[RequestId] = []
+        self.moved: list[RequestState] = []  # in this step: nobody goes out and comes in in the same
         self.out: list[BlockCopy] = []
         self.into: list[BlockCopy] = []
         self.count = 0
@@ -147,10 +148,10 @@ class KVMachine(RuleBasedStateMachine):
         self.kv.close(state.request.id)
         self.naive.close(state.request.id)
 
-    @precondition(lambda self: self.opened)
+    @precondition(lambda self: any(state not in self.moved for state in self.opened))
     @rule(data=st.data())
     def swap_out(self, data: st.DataObject) -> None:
-        state = data.draw(st.sampled_from(self.opened))
+        state = data.draw(st.sampled_from([state for state in self.opened if state not in self.moved]))
         request_id, table = state.request.id, self.naive.tables[state.request.id]
         contents: list[Content | None] = [*self.full_blocks(state)]
         contents += [None] * (self.blocks_for(state.num_computed_tokens) - len(contents))
@@ -178,12 +179,13 @@ class KVMachine(RuleBasedStateMachine):
                     self.host.publish(kept[index], content)
         self.opened.remove(state)
         self.swapped.append(state)
+        self.moved.append(state)
         self.naive.close(request_id)
 
-    @precondition(lambda self: self.swapped)
+    @precondition(lambda self: any(state not in self.moved for state in self.swapped))
     @rule(data=st.data(), keep_free=st.integers(0, 1))
     def swap_in(self, data: st.DataObject, keep_free: int) -> None:
-        state = data.draw(st.sampled_from(self.swapped))
+        state = data.draw(st.sampled_from([state for state in self.swapped if state not in self.moved]))
         request_id, upto = state.request.id, state.num_tokens
         hit = self.kv.lookup(state)
         expected = self.naive.hit(state.request.cache_salt, state.token_ids, self.size)
@@ -203,10 +205,11 @@ class KVMachine(RuleBasedStateMachine):
         self.into += [BlockCopy(*pair) for pair in zip(hit.host_block_ids, targets, strict=False)]
         for block, content in zip(table, self.full_blocks(state), strict=False):
             self.naive.publish(block, content)
-        self.host.tables[f"restored {request_id}"] = self.host.tables.pop(request_id)
+        self.host.tables[RequestId(f"restored {request_id}")] = self.host.tables.pop(request_id)
         self.restored.append(request_id)
         self.swapped.remove(state)
         self.opened.append(state)
+        self.moved.append(state)
 
     @rule()
     def end_of_planning(self) -> None:
@@ -215,8 +218,9 @@ class KVMachine(RuleBasedStateMachine):
         self.out.clear()
         self.into.clear()
         for request_id in self.restored:
-            self.host.close(f"restored {request_id}")
+            self.host.close(RequestId(f"restored {request_id}"))
         self.restored.clear()
+        self.moved.clear()
 
     @precondition(lambda self: self.swapped)
     @rule(data=st.data())
@@ -250,7 +254,7 @@ class KVMachine(RuleBasedStateMachine):
         assert self.kv.num_free_blocks == len(self.naive.free)
         assert self.kv.num_free_host_blocks == len(self.host.free)
         for request_id, table in self.naive.tables.items():
-            assert list(self.kv.table(RequestId(request_id)).block_ids) == table
+            assert list(self.kv.table(request_id).block_ids) == table
 
 
 TestKVMachine = KVMachine.TestCase

@@ -173,8 +173,8 @@ PREEMPTION = (
     bug(
         "the preempted still claims computed tokens",
         HOUSE,
-        "lost_tokens, victim.num_computed_tokens = victim.num_computed_tokens, 0\n",
-        "lost_tokens = victim.num_computed_tokens\n",
+        "            victim.num_computed_tokens = 0\n",
+        "",
     ),
     bug(
         "the resumed believes that nothing of it is lost",
@@ -183,8 +183,8 @@ PREEMPTION = (
         "        state.num_computed_tokens = max(hit.num_tokens, state.num_computed_tokens)\n",
         (
             HOUSE,
-            "lost_tokens, victim.num_computed_tokens = victim.num_computed_tokens, 0\n",
-            "lost_tokens = victim.num_computed_tokens\n",
+            "            victim.num_computed_tokens = 0\n",
+            "",
         ),
     ),
     bug(

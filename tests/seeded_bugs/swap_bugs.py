@@ -2,12 +2,13 @@
 
 from seeded_bugs.bugs import bug
 
-HOST, KV, HOUSE, PREEMPTION, COPY_TIME = (
+HOST, KV, HOUSE, PREEMPTION, COPY_TIME, SCHEDULER = (
     "host_pool.py",
     "kv_cache.py",
     "house.py",
     "policy/preemption.py",
     "copy_time.py",
+    "scheduler.py",
 )
 
 SWAP_BUGS = (
@@ -128,7 +129,13 @@ SWAP_BUGS = (
     bug(
         "one slow copy is believed for ever",
         COPY_TIME,
-        "or self._num_refusals >= _MOST_REFUSALS",
+        "        self.spent_instead += seconds\n",
+        "        pass\n",
+    ),
+    bug(
+        "nobody tells what copies take",
+        SCHEDULER,
+        "        self._learned.copy_time.observe(len(plan.swap_out) + len(plan.swap_in), outcome.swap_seconds)\n",
         "",
     ),
 )

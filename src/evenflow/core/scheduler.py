@@ -243,7 +243,8 @@ class Scheduler:
         """Apply a step. Requests that ended between `schedule` and now are passed over."""
         kv, states, block_size = self._kv, self._states, self._kv.block_size
         work, planned_time = self._planned
-        self._learned.step_time.observe(work, now - planned_time)
+        self._learned.step_time.observe(work, now - planned_time - outcome.swap_seconds)
+        self._learned.copy_time.observe(len(plan.swap_out) + len(plan.swap_in), outcome.swap_seconds)
         self._house.policy.fairness.served(plan.chunks)
         outputs: list[RequestOutput] = []
         for chunk in plan.chunks:

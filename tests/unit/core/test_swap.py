@@ -6,7 +6,7 @@ import pytest
 
 from evenflow.core.block_pool import BlockId
 from evenflow.core.events import Finished, Preempted, Scheduled
-from evenflow.core.plan import BlockCopy
+from evenflow.core.plan import BlockCopy, StepOutcome, StepPlan
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.request import Request, RequestId, RequestStatus, SamplingParams
@@ -167,3 +167,23 @@ def test_a_prompt_that_wants_log_probabilities_goes_on_where_it_was_swapped() ->
     assert modes(world) == [("b", SWAP)]
     assert world.chunk_sizes("b") == [4, 4, 1]
     assert [plan.entered[0].num_cached_tokens for plan in world.plans[3:] if plan.entered] == [0, 0, 4]
+
+
+def test_the_time_of_copies_is_learned_apart_from_that_of_the_steps() -> None:
+    """Steps take a second, whatever they feed, and copies half a second a block: one is tried, and not worth it."""
+    policy = replace(SWAPS, preemption="auto", order="priority")
+    world = World(seqs=1, block_size=2, host_blocks=99, prefix_caching=False, policy=policy)
+    world.arrive("long", prompt=5, max_tokens=60, priority=1)
+    for at in (10, 40, 45, 50, 55, 60):
+        world.arrive(f"urgent at {at}", prompt=2, max_tokens=1, at=at)
+    shadow = world.execute
+
+    def slowly(plan: StepPlan) -> StepOutcome:
+        seconds = 0.5 * (len(plan.swap_out) + len(plan.swap_in))
+        world.clock.advance(seconds)
+        return replace(shadow(plan), device_seconds=seconds + 1.0, swap_seconds=seconds)
+
+    world.execute = slowly
+    world.run()
+    assert_each_said_what_it_says_alone(world)
+    assert [mode for _, mode in modes(world)] == [SWAP] + 5 * [RECOMPUTE]

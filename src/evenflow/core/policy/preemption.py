@@ -16,6 +16,8 @@ from evenflow.core.copy_time import CopyTime
 from evenflow.core.kv_cache import Loss
 from evenflow.core.step_time import StepTimeModel
 
+_CURIOSITY = 0.05
+
 
 class PreemptionMode(Enum):
     RECOMPUTE = "recompute"
@@ -52,7 +54,8 @@ class Swap:
 @dataclass(frozen=True, slots=True)
 class Cheaper:
     """Compares what computing again would add to the steps with what both copies take, by what the engine has seen.
-    As long as it does not know either, it swaps, and so learns what a copy takes."""
+    As long as it does not know either, it swaps, and so learns what a copy takes; and once computing again has taken
+    twenty times as long as a swap would, it tries one, in case that copies are no longer what they were."""
 
     step_time: StepTimeModel
     copy_time: CopyTime
@@ -64,7 +67,8 @@ class Cheaper:
         copying = self.copy_time.seconds(loss.num_blocks_out + loss.num_blocks_in)
         if copying is None or not self.step_time.is_fitted:
             return PreemptionMode.SWAP
-        if copying < self.step_time.prefill_seconds(loss.num_tokens, loss.attended_context_tokens):
+        computing = self.step_time.prefill_seconds(loss.num_tokens, loss.attended_context_tokens)
+        if copying < max(computing, _CURIOSITY * self.copy_time.spent_instead):
             return PreemptionMode.SWAP
-        self.copy_time.refused()
+        self.copy_time.avoided(computing)
         return PreemptionMode.RECOMPUTE
