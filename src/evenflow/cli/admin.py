@@ -9,7 +9,9 @@ from cyclopts import App, Parameter
 from rich.console import Console
 from rich.table import Table
 
+from evenflow.cli.bounds_table import bounds_table
 from evenflow.core.errors import EvenflowError
+from evenflow.core.policy.bound import Bound
 from evenflow.engine.policy_choice import table_of
 
 app = App(name="admin", help="Show or change the scheduling policy of a running server.")
@@ -111,10 +113,4 @@ def _print(answer: dict[str, Any], as_json: bool) -> None:
         policy.add_row(name, json_module.dumps(value) if not isinstance(value, str) else value)
     console.print(policy)
     console.print()
-    bounds = Table(box=None, header_style="bold")
-    for column in ("bound", "value", "guarantee"):
-        bounds.add_column(column)
-    for bound in answer["bounds"]:
-        value = "none" if bound["value"] is None else f"{bound['value']:g} {bound['unit']}"
-        bounds.add_row(bound["name"], value, bound["sentence"])
-    console.print(bounds)
+    console.print(bounds_table(Bound(**bound) for bound in answer["bounds"]))

@@ -7,9 +7,8 @@ from cyclopts import Parameter
 
 from evenflow.core.errors import EvenflowError
 from evenflow.core.events import Arrived, Rejected, StepRecord
-from evenflow.core.request import RequestId
 from evenflow.observe.log import read_log
-from evenflow.observe.story import Story, StoryTeller
+from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
 from evenflow.observe.story_text import render_text
 
@@ -39,13 +38,8 @@ def explain(request_id: str, /, *, log: Annotated[Path, Parameter(name="--log")]
         print(f"\ntimeline: {svg}")
 
 
-def names_of(request_id: str) -> tuple[RequestId, ...]:
-    """What the engine may call a request that a client knows by `request_id`."""
-    return (RequestId(request_id), RequestId(f"cmpl-{request_id}"), RequestId(f"chatcmpl-{request_id}"))
-
-
 def _find(request_id: str, log: Path) -> Story:
-    tellers = [StoryTeller(name) for name in names_of(request_id)]
+    tellers = [StoryTeller(name) for name in engine_ids(request_id)]
     seen: list[str] = []
     last = 0.0
     with read_log(log) as events:

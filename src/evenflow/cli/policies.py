@@ -1,12 +1,14 @@
 """`evenflow policies`: the presets and pieces there are, and what a policy promises in an engine of given size."""
 
 import json as json_module
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from evenflow.cli.bounds_table import bounds_table
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.policy.bound import Bound
 from evenflow.core.policy.presets import DEFAULT_PRESET, PRESETS
@@ -60,8 +62,7 @@ def policies(
     config = SchedulerConfig(max_num_seqs, max_model_len, 2, max_num_batched_tokens=max_num_batched_tokens)
     bounds = bounds_of(spec, config, num_blocks=max(1, kv_tokens // 32), block_size=32)
     if json:
-        found = [{"name": b.name, "value": b.value, "unit": b.unit, "sentence": b.sentence} for b in bounds]
-        print(json_module.dumps({"policy": policy_to_table(spec), "bounds": found}))
+        print(json_module.dumps({"policy": policy_to_table(spec), "bounds": [asdict(bound) for bound in bounds]}))
         return
     _explain(console, policy, spec, bounds)
 
@@ -104,14 +105,7 @@ def _explain(console: Console, name: str, spec: PolicySpec, bounds: tuple[Bound,
             choices.add_row(setting, value)
     console.print(choices)
     console.print()
-    table = Table(box=None, header_style="bold")
-    table.add_column("bound", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("guarantee")
-    for bound in bounds:
-        value = "none" if bound.value is None else f"{bound.value:g} {bound.unit}"
-        table.add_row(bound.name, value, bound.sentence)
-    console.print(table)
+    console.print(bounds_table(bounds))
 
 
 def _effective(spec: PolicySpec) -> set[str]:

@@ -280,6 +280,11 @@ class StoryTeller:
         last.last_step = phase.last_step if phase.last_step is not None else last.last_step
 
 
+def engine_ids(name: str) -> tuple[RequestId, ...]:
+    """What the engine may call a request that a client, or a log, knows by `name`."""
+    return (RequestId(name), RequestId(f"cmpl-{name}"), RequestId(f"chatcmpl-{name}"))
+
+
 def story_of(events: Iterable[Event], request_id: RequestId) -> Story | None:
     """The life of one request; an unfinished one is told up to the end of the last step."""
     teller = StoryTeller(request_id)

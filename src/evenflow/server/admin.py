@@ -87,10 +87,7 @@ def _answer(view: PolicyView) -> Response:
     body = {
         "object": "scheduling",
         "policy": policy_to_table(view.spec),
-        "bounds": [
-            {"name": bound.name, "value": bound.value, "unit": bound.unit, "sentence": bound.sentence}
-            for bound in view.bounds
-        ],
+        "bounds": msgspec.to_builtins(view.bounds),
         "limits": msgspec.to_builtins(view.limits),
     }
     return Response(msgspec.json.encode(body), media_type="application/json")

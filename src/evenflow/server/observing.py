@@ -13,11 +13,10 @@ from starlette.routing import Route
 
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.events import Event, StepRecord
-from evenflow.core.request import RequestId
 from evenflow.observe.group_tails import GroupRow, GroupTails
 from evenflow.observe.log import RecentEvents
 from evenflow.observe.sketch import Sketch
-from evenflow.observe.story import Story, StoryTeller
+from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
 from evenflow.observe.story_text import render_text
 from evenflow.observe.tails import PERCENTS
@@ -26,7 +25,6 @@ from evenflow.server.errors import NotFound
 
 # Some minutes of a busy server, at about 1 KB per step of 64 requests.
 EVENTS_KEPT = 50_000
-ID_PREFIXES = ("", "cmpl-", "chatcmpl-")
 
 
 class Observer:
@@ -84,7 +82,7 @@ class Observer:
         return _json(_story(story))
 
     def _story(self, name: str) -> Story:
-        tellers = [StoryTeller(RequestId(prefix + name)) for prefix in ID_PREFIXES]
+        tellers = [StoryTeller(engine_id) for engine_id in engine_ids(name)]
         self._tell(tellers, self._recent.since(0))
         for teller in tellers:
             if teller.story is not None:
