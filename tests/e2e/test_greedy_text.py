@@ -115,7 +115,8 @@ class Run:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-CONFIG = EngineConfig(block_size=BLOCK_SIZE, prefix_caching=False, watermark=0.0, paranoid=True)
+# The vllm preset sets aside no memory for answers, so that they outgrow it.
+CONFIG = EngineConfig(block_size=BLOCK_SIZE, prefix_caching=False, watermark=0.0, paranoid=True, policy="vllm")
 
 
 def engine(model: LoadedTorchModel, config: EngineConfig, *, blocks: int) -> EngineCore:

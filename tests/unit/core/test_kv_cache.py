@@ -182,3 +182,15 @@ def test_an_identifier_cannot_be_opened_twice() -> None:
     assert kv.open(a, NO_HIT, upto=2)
     with pytest.raises(AssertionError):
         kv.open(a, NO_HIT, upto=2)
+
+
+def test_what_another_request_holds_too_is_not_lost() -> None:
+    kv = manager()
+    first, second = state("first", range(7)), state("second", [*range(4), 9, 9, 9])
+    for each in (first, second):
+        assert kv.open(each, kv.lookup(each), upto=7)
+        each.num_computed_tokens = 7
+        kv.publish(each)
+    loss = kv.loss(second)
+    assert (loss.num_tokens, loss.num_blocks_in) == (3, 2)
+    assert loss.attended_context_tokens == 5 + 6 + 7

@@ -184,6 +184,14 @@ def test_the_displaced_has_a_door_though_its_flow_was_empty() -> None:
     assert world.plans[-1].doors == (Door("all", RequestId("low"), WaitReason.PREEMPTION),)
 
 
+def test_without_the_displaced_stream_its_itl_target_does_not_hold_the_step_back() -> None:
+    policy = PolicySpec(order="priority", budget="itl-target", itl_target=1e-6, min_prefill_tokens=1)
+    world = World(seqs=1, budget=16, policy=policy).arrive("stream", prompt=2, max_tokens=9, priority=1)
+    world.arrive("urgent", prompt=10, at=2, max_tokens=1).steps(3)
+    assert world.plans[-1].preempted == ("stream",)
+    assert (world.plans[-1].token_budget, world.plans[-1].num_tokens) == (16, 10)
+
+
 def test_a_long_prefill_of_lower_priority_does_not_shut_the_door() -> None:
     world = World(budget=4, policy=BY_PRIORITY).arrive("long", prompt=40, priority=1)
     world.arrive("urgent", prompt=3, max_tokens=1, at=1).run()
@@ -193,6 +201,14 @@ def test_a_long_prefill_of_lower_priority_does_not_shut_the_door() -> None:
 # ---- service classes ---------------------------------------------------------------------------------------------
 
 GUARANTEED = (ClassSpec("default"), ClassSpec("batch", rank=1, guaranteed_kv=0.5))
+
+
+def test_a_class_at_its_maximum_pays_for_its_own_growth_though_memory_is_free() -> None:
+    classes = (ClassSpec("default"), ClassSpec("batch", rank=1, max_kv=0.5))
+    world = World(blocks=8, block_size=2, prefix_caching=False, policy=PolicySpec(classes=classes))
+    world.arrive("first", prompt=3, max_tokens=4, service_class="batch")
+    world.arrive("second", prompt=3, max_tokens=4, service_class="batch").steps(3)
+    assert world.plans[-1].preempted == ("second",)
 
 
 def test_growth_passes_over_a_class_that_is_within_its_guarantee() -> None:
