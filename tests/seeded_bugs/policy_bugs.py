@@ -1,6 +1,6 @@
 """Ways to break the policies and what they rest on; see bugs.py."""
 
-from seeded_bugs.bugs import ADMIT, DRAFT, HOUSE, INTAKE, MEMORY_PASS, ORDER, ROOM, SCHEDULER, bug
+from seeded_bugs.core_bugs import ADMIT, DRAFT, HOUSE, INTAKE, MEMORY_PASS, ORDER, ROOM, SCHEDULER, bug
 
 FAIR, SPLIT, LONG = "policy/vtc.py", "policy/interleave.py", "policy/long_prompts.py"
 BUDGET, RESERVE, CLASSES = "policy/budget.py", "policy/reserve.py", "policy/classes.py"

@@ -1,6 +1,6 @@
 """Ways to break swapping: the host pool, the copies, and what a swapped request is taken for."""
 
-from seeded_bugs.bugs import bug
+from seeded_bugs.core_bugs import bug
 
 HOST, KV, HOUSE, PREEMPTION, COPY_TIME, SCHEDULER = (
     "host_pool.py",

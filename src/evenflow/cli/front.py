@@ -14,6 +14,7 @@ from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
+from evenflow.server.api_keys import ApiKeys
 from evenflow.server.app import create_app
 from evenflow.server.binding import ServeSettings
 from evenflow.server.dashboard import Dashboard
@@ -22,7 +23,9 @@ from evenflow.server.serve import leave_now, run
 from evenflow.server.shutdown import Shutdown
 
 
-def serve(link: Link, path: Path, settings: ServeSettings, front: FrontOptions, name: str) -> NoReturn:
+def serve(
+    link: Link, path: Path, settings: ServeSettings, front: FrontOptions, keys: ApiKeys | None, name: str
+) -> NoReturn:
     """`path` is the model's, `name` what clients call it. Ends the process, or raises before it comes to serving."""
     load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
@@ -47,7 +50,7 @@ def serve(link: Link, path: Path, settings: ServeSettings, front: FrontOptions, 
             tokenizer,
             shutdown=shutdown,
             served_model_name=name,
-            api_key=front.api_key,
+            api_keys=keys,
             admin_key=front.admin_key,
             render_metrics=render_metrics,
             observe_n=metrics.observe_params_n,

@@ -13,8 +13,10 @@ from cyclopts import Group, Parameter
 
 from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk
+from evenflow.core.errors import ConfigError
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.config import EngineConfig
+from evenflow.server.api_keys import ApiKeys
 from evenflow.server.binding import ServeSettings, check_binding
 
 
@@ -30,6 +32,8 @@ class FrontOptions:
     """The model's name for clients; what --model says if not given."""
     api_key: Annotated[str | None, Parameter(env_var="EVENFLOW_API_KEY", show_default=False)] = None
     """Key that clients must send as a bearer token. Set it in the environment: other users can read command lines."""
+    api_keys_file: Path | None = None
+    """File with a line 'TENANT KEY' for each key that clients may send; the tenant is what fairness goes by."""
     admin_key: Annotated[str | None, Parameter(env_var="EVENFLOW_ADMIN_KEY", show_default=False)] = None
     """Key for /admin/scheduling, which shows and changes the scheduling policy; without it nobody may."""
     allow_unauthenticated: Switch = False
@@ -39,6 +43,16 @@ class FrontOptions:
     event_log: Path | None = None
     """File for every scheduling event, as JSON lines; one that exists is replaced."""
 
+    def keys(self) -> ApiKeys | None:
+        """Raises ConfigError."""
+        if self.api_keys_file is not None:
+            if self.api_key is not None:
+                raise ConfigError(
+                    "Give either one API key (--api-key, EVENFLOW_API_KEY) or an --api-keys-file, not both"
+                )
+            return ApiKeys.of_file(self.api_keys_file)
+        return None if self.api_key is None else ApiKeys.one(self.api_key)
+
 
 def serve(
     *,
@@ -46,13 +60,16 @@ def serve(
     front: Annotated[FrontOptions, Parameter(name="*", group=Group("Server", sort_key=3))] = FrontOptions(),
 ) -> None:
     """Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."""
-    check_binding(front.host, front.api_key, front.allow_unauthenticated)
+    keys = front.keys()
+    check_binding(front.host, has_keys=keys is not None, allow_unauthenticated=front.allow_unauthenticated)
     settings = ServeSettings(front.host, front.port, front.shutdown_timeout)
     path = model_on_disk(engine.model)
     link = ProcessLink(replace(engine, model=str(path)))
     link.launch()
     try:
         # By name: this is what the child need not wait for.
-        import_module("evenflow.cli.front").serve(link, path, settings, front, front.served_model_name or engine.model)
+        import_module("evenflow.cli.front").serve(
+            link, path, settings, front, keys, front.served_model_name or engine.model
+        )
     finally:
         link.abandon()

@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute
 from evenflow.core.errors import EvenflowError, InvalidRequest
 from evenflow.engine.api import Engine
 from evenflow.server.admin import AdminRoutes
+from evenflow.server.api_keys import ApiKeys
 from evenflow.server.body import BodyReader
 from evenflow.server.encoding import Lanes, Tokenizer
 from evenflow.server.errors import Disconnected, MethodNotAllowed, NotFound, error_response
@@ -54,7 +55,7 @@ def create_app(
     *,
     served_model_name: str,
     limits: ServerLimits | None = None,
-    api_key: str | None = None,
+    api_keys: ApiKeys | None = None,
     render_metrics: Callable[[], tuple[bytes, str]] = no_metrics,
     observe_n: Callable[[int], None] = lambda n: None,
     max_chars_per_token: int | None = None,
@@ -99,8 +100,8 @@ def create_app(
         lanes.close()
 
     middleware = [Middleware(RequestIds, new_id=new_id)]
-    if api_key is not None:
-        middleware.append(Middleware(ApiKey, api_key=api_key))
+    if api_keys is not None:
+        middleware.append(Middleware(ApiKey, keys=api_keys))
     app = Starlette(
         routes=[*Routes(front).table(), *AdminRoutes(engine, admin_key).table(), *extra_routes],
         middleware=middleware,

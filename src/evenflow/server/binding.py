@@ -22,15 +22,13 @@ class ServeSettings:
             raise ConfigError(f"shutdown-timeout must be 0 or more seconds, not {self.shutdown_timeout_seconds}")
 
 
-def check_binding(host: str, api_key: str | None, allow_unauthenticated: bool) -> None:
+def check_binding(host: str, *, has_keys: bool, allow_unauthenticated: bool) -> None:
     """Raises ConfigError where other machines could reach the server without a key and nobody said that they may."""
-    if api_key is not None and not api_key.strip():
-        raise ConfigError("The API key is empty; give a key, or none at all")
-    if api_key is None and not allow_unauthenticated and not is_loopback(host):
+    if not has_keys and not allow_unauthenticated and not is_loopback(host):
         raise ConfigError(
             f"host {host!r} can be reached from other machines. Set an API key (in the environment as "
-            "EVENFLOW_API_KEY, or with --api-key), or listen on 127.0.0.1 only (leave out --host), or let everybody in "
-            "with --allow-unauthenticated"
+            "EVENFLOW_API_KEY, with --api-key, or one for each tenant with --api-keys-file), or listen on 127.0.0.1 "
+            "only (leave out --host), or let everybody in with --allow-unauthenticated"
         )
 
 

@@ -54,7 +54,7 @@ class Front:
                 f"The model {model[:128]!r} is not served here; use {self.served_model_name!r}", param="model"
             )
 
-    def call(self, request_id: str, headers: Mapping[str, str]) -> Call:
-        """To be made when the body is complete."""
-        wishes = Wishes(headers.get(PRIORITY_HEADER), headers.get(DEADLINE_HEADER))
+    def call(self, request_id: str, headers: Mapping[str, str], tenant: str | None) -> Call:
+        """To be made when the body is complete. `tenant` is the one of the key that was shown, if that says it."""
+        wishes = Wishes(headers.get(PRIORITY_HEADER), headers.get(DEADLINE_HEADER), tenant)
         return Call(request_id=request_id, created=int(self.unix_time()), arrival_time=self.now(), wishes=wishes)

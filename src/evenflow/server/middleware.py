@@ -3,7 +3,6 @@
 Plain ASGI, so that nothing stands between a stream and its socket.
 """
 
-import hmac
 import re
 from collections.abc import Callable, Set
 
@@ -11,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from evenflow.core.errors import InvalidRequest
+from evenflow.server.api_keys import ApiKeys
 from evenflow.server.errors import InvalidApiKey, error_response
 
 REQUEST_ID_HEADER = "x-request-id"
@@ -55,19 +55,21 @@ class RequestIds:
 
 
 class ApiKey:
-    """Lets through what carries the key, and what needs none."""
+    """Lets through what carries a key, and what needs none. Puts the key's tenant, if it has one, into the state."""
 
-    def __init__(self, app: ASGIApp, api_key: str) -> None:
+    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self._app = app
-        self._expected = api_key.encode()
+        self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         guarded = scope["type"] == "http" and scope["path"] not in OPEN_PATHS
         if guarded and not scope["path"].startswith(SELF_GUARDED):
             # Headers are read as Latin-1, so this gives back the bytes that were sent.
             scheme, _, key = Headers(scope=scope).get("authorization", "").encode("latin-1").partition(b" ")
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(key.strip(), self._expected):
+            known, tenant = self._keys.find(key.strip())
+            if scheme.lower() != b"bearer" or not known:
                 error = InvalidApiKey("The API key is missing or wrong; send it as 'Authorization: Bearer KEY'")
                 await error_response(error)(scope, receive, send)
                 return
+            scope.setdefault("state", {})["tenant"] = tenant
         await self._app(scope, receive, send)

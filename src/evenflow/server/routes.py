@@ -69,7 +69,7 @@ class Routes:
         front = self._front
         front.facts()
         async with front.bodies.receive(request.scope, request.receive) as body:
-            call = front.call(request.state.request_id, request.headers)
+            call = front.call(request.state.request_id, request.headers, getattr(request.state, "tenant", None))
             fields = decode(COMPLETION, body)
             job = await unless_disconnected(request.receive, completion_job(front, fields, call))
         front.observe_n(job.n)
@@ -80,7 +80,7 @@ class Routes:
         front = self._front
         front.facts()
         async with front.bodies.receive(request.scope, request.receive) as body:
-            call = front.call(request.state.request_id, request.headers)
+            call = front.call(request.state.request_id, request.headers, getattr(request.state, "tenant", None))
             fields = decode(CHAT, body)
             job = await unless_disconnected(request.receive, chat_job(front, fields, call))
         front.observe_n(job.n)

@@ -1,7 +1,7 @@
 """What a client says about how its request should be scheduled, and what the scheduler makes of it.
 
     service_tier   priority -> class interactive, flex -> class batch, default and auto -> class default
-    user           the tenant; without it all requests are of one tenant
+    user           the tenant, where the API key does not say it; with neither all requests are of one tenant
     priority       smaller comes first, under an order that looks at it; body field, or header x-priority
     deadline       for the first token, in milliseconds from arrival; ttft_deadline_ms, or header x-ttft-deadline-ms
 
@@ -25,10 +25,11 @@ MAX_DEADLINE_MS = 86_400_000.0
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The headers of one call, unread; None where there is none."""
+    """The headers of one call, unread, and the tenant of its key; None where there is none."""
 
     priority: str | None = None
     ttft_deadline_ms: str | None = None
+    tenant: str | None = None
 
 
 class Fields(Protocol):
@@ -56,7 +57,7 @@ def scheduling_of(fields: Fields, wishes: Wishes, arrival_time: float) -> Schedu
         priority=_priority(fields, wishes),
         ttft_deadline=None if deadline is None else arrival_time + deadline / 1e3,
         service_class=_class(fields.service_tier),
-        tenant=_tenant(fields.user),
+        tenant=_tenant(fields.user) if wishes.tenant is None else wishes.tenant,
     )
 
 

@@ -20,6 +20,7 @@ from e2e.server.scripted import (
 from evenflow.core.errors import ContextOverflow, DuplicateRequest, EngineUnavailable, InvalidRequest, QueueFull
 from evenflow.core.request import FinishReason
 from evenflow.engine.api import Delta, EngineState
+from evenflow.server.api_keys import ApiKeys
 from evenflow.server.app import answer_nobody, create_app
 from evenflow.server.tokens import PART_ITEMS
 
@@ -247,7 +248,7 @@ def test_the_root_says_what_there_is() -> None:
     async def scenario() -> None:
         more = [Route("/more", answer_nobody, methods=["GET"])]
         engine, tokenizer = ScriptedEngine(), ByteTokenizer()
-        app = create_app(engine, tokenizer, served_model_name=MODEL, api_key="secret", extra_routes=more)
+        app = create_app(engine, tokenizer, served_model_name=MODEL, api_keys=ApiKeys.one("secret"), extra_routes=more)
         client = Client(app)
         answer = await client.get("/")
         assert answer.status == 200
@@ -325,7 +326,7 @@ KEY = "s3cret-é"
 )
 def test_everything_but_probes_needs_the_key(authorization: str | None, status: int) -> None:
     async def scenario() -> None:
-        engine, client = world(echo_backwards, api_key=KEY)
+        engine, client = world(echo_backwards, api_keys=ApiKeys.one(KEY))
         headers = {} if authorization is None else {"authorization": authorization.encode().decode("latin-1")}
         for path, body in (
             (COMPLETIONS, {"prompt": "a"}),

@@ -12,6 +12,7 @@ from e2e.server.running import RunningServer, running
 from e2e.server.scripted import MODEL, ScriptedCall, ScriptedEngine, app_for, echo_backwards
 from evenflow.core.errors import EngineUnavailable
 from evenflow.core.request import FinishReason
+from evenflow.server.api_keys import ApiKeys
 
 KEY = "key"
 HELLO: list[ChatCompletionUserMessageParam] = [{"role": "user", "content": "hello"}]
@@ -31,7 +32,7 @@ def script(call: ScriptedCall) -> None:
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     engine = ScriptedEngine(script)
-    with running(engine, app_for(engine, api_key=KEY)) as server:
+    with running(engine, app_for(engine, api_keys=ApiKeys.one(KEY))) as server:
         yield server
 
 

@@ -8,6 +8,7 @@ import pytest
 from e2e.server.scripted import MODEL, Client, Exchange, echo_backwards, run, world
 from evenflow.core.request import DEFAULT_CLASS, DEFAULT_TENANT, Request
 from evenflow.server.admin import ADMIN_PATH
+from evenflow.server.api_keys import ApiKeys
 
 COMPLETIONS = "/v1/completions"
 KEY = {"authorization": "Bearer secret"}
@@ -118,12 +119,24 @@ def test_a_change_that_cannot_be_changes_nothing_and_says_what_would_do(body: by
 
 def test_an_api_key_opens_no_admin_door_and_the_admin_key_no_other() -> None:
     async def scenario() -> None:
-        _, client = world(admin_key="secret", api_key="public")
+        _, client = world(admin_key="secret", api_keys=ApiKeys.one("public"))
         assert (await client.get(ADMIN_PATH)).status == 401
         assert (await client.get(ADMIN_PATH, {"authorization": "Bearer public"})).status == 401
         assert (await patch(client, b"{}", {"authorization": "Bearer public"})).status == 401
         assert (await client.get(ADMIN_PATH, KEY)).status == 200
         assert (await client.get("/v1/models", KEY)).status == 401
+
+    run(scenario())
+
+
+def test_a_key_of_its_own_is_the_tenant_whatever_the_body_says() -> None:
+    async def scenario() -> None:
+        engine, client = world(echo_backwards, api_keys=ApiKeys({"k-acme": "acme", "k-zeta": "zeta"}))
+        for key, fields in (("k-zeta", {"user": "acme"}), ("k-acme", {})):
+            headers = {"authorization": f"Bearer {key}"}
+            assert (await client.post(COMPLETIONS, {"prompt": "a", **fields}, headers)).status == 200
+        assert [call.request.tenant for call in engine.calls] == ["zeta", "acme"]
+        assert (await client.post(COMPLETIONS, {"prompt": "a"}, {"authorization": "Bearer k-acm"})).status == 401
 
     run(scenario())
 

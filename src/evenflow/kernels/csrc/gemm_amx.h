@@ -14,6 +14,12 @@ constexpr int TILE_UNITS = 16;
 constexpr int TILE_BYTES = 1024;
 using GemmRegisters = FullTiles;
 
+// One tile of weights into the second-level cache. The hardware's own prefetcher stops at every page, and a core waits for
+// few loads of its own at a time: asked for early, weights come about twice as fast.
+EVENFLOW_INLINE void prefetch_tile(const std::uint8_t* tile) {
+    for (int line = 0; line < TILE_BYTES; line += PANEL_LINE) _mm_prefetch(tile + line, _MM_HINT_T1);
+}
+
 // Rows row .. row + 16 * ROW_TILES - 1 and panels panel .. panel + PANELS - 1.
 template <int ROW_TILES, int PANELS, class Product>
 void multiply_tiles(const Product& product, int row, int panel) {
@@ -23,12 +29,17 @@ void multiply_tiles(const Product& product, int row, int panel) {
     const std::uint8_t* a1 = a0 + 16 * stride;
     const std::uint8_t* b0 = sides.panel(panel);
     const std::uint8_t* b1 = sides.panel(panel + 1);
+    const std::int64_t ahead = row == 0 ? sides.panel(2) - sides.panel(0) : 0;  // the panels that come after these
     amx_fence();
     _tile_zero(0);
     if constexpr (PANELS == 2) _tile_zero(1);
     if constexpr (ROW_TILES == 2) _tile_zero(2);
     if constexpr (ROW_TILES == 2 && PANELS == 2) _tile_zero(3);
     for (int s = 0; s < sides.steps / TILE_UNITS; ++s) {
+        if (ahead != 0) {
+            prefetch_tile(b0 + ahead + s * TILE_BYTES);
+            if constexpr (PANELS == 2) prefetch_tile(b1 + ahead + s * TILE_BYTES);
+        }
         _tile_loadd(4, a0 + s * 64, stride);
         _tile_loadd(6, b0 + s * TILE_BYTES, 64);
         Product::tile_0_4_6();
