@@ -126,6 +126,7 @@ def any_policy(choices: Choices) -> PolicySpec:
         chunking=choose(choices, ["chunked", "chunked", "whole"]),
         budget=choose(choices, ["fixed", "fixed", "itl-target"]),
         itl_target=choose(choices, [2.0, 0.5]),
+        min_itl_prefill_share=choices.integer(0, 4) / 8,
         min_prefill_tokens=choices.integer(1, 4),
         long_prompts=choose(choices, ["unlimited", "limited"]),
         long_prompt_tokens=choices.integer(3, 12),

@@ -95,6 +95,7 @@ def test_everybody_has_a_row_and_ratios_follow(
     assert sys.executable not in said.out, "nothing of the commands and their environment"
 
 
+@pytest.mark.slow
 def test_the_tables_name_everybody(model: Path, files: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     assert status_of(model, files, "--workloads", "w1", "w2", "w3", "--only", "scripted", "absent") == 0
     said = capfd.readouterr().out

@@ -134,6 +134,12 @@ STEPS = (
         "len(decodes) + fitting)",
     ),
     bug(
+        "the share of the target is not kept for prefills",
+        BUDGET,
+        "least_seconds=self.min_share * self.itl_target",
+        "least_seconds=0.0",
+    ),
+    bug(
         "the budget is not asked for again after a displacement",
         SCHEDULER,
         "        if draft.preempted:  # perhaps",

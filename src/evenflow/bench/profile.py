@@ -135,6 +135,7 @@ def _core(
         max_num_seqs=scene.running + 1,
         max_num_batched_tokens=max(config.max_num_batched_tokens, scene.most_tokens_of_a_step),
         prefix_caching=False,
+        policy=config.policy or "vllm",  # every step takes all it is given: a policy that holds prompts back would not
     )
     capabilities = Capabilities(
         model.max_position_embeddings, model.vocab_size, model.bytes_per_block(config.block_size), available_memory()

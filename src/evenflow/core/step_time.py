@@ -82,14 +82,17 @@ class StepTimeModel:
         _, *row = _row(StepWork(0, 0, tokens, context))
         return sum([c * x for c, x in zip(self._coefficients[1:], row, strict=False)])
 
-    def prefill_tokens_within(self, seconds: float, decode_tokens: int, decode_context: int, prefill_start: int) -> int:
-        """How many tokens of a prompt, from position `prefill_start` on, fit into such a step beside these decodes."""
+    def prefill_tokens_within(
+        self, seconds: float, decode_tokens: int, decode_context: int, prefill_start: int, *, least_seconds: float = 0.0
+    ) -> int:
+        """How many tokens of a prompt, from position `prefill_start` on, fit into such a step beside these decodes, or
+        into `least_seconds` where the decodes leave less."""
         self._learn()
         cap = int(2 * self._largest_prefill * _SCALES[3]) or _UNSEEN_PREFILL_TOKENS
         if not self._coefficients:
             return _UNSEEN_PREFILL_TOKENS
         spent = self._predict(_row(StepWork(decode_tokens, decode_context, 0, 0)))
-        left = seconds - spent - self._usual_error
+        left = max(seconds - spent - self._usual_error, least_seconds)
         if left <= 0.0:
             return 0
         # n tokens from s on attend to n * s + n * (n + 1) / 2 positions: a quadratic in n.

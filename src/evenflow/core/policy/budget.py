@@ -52,10 +52,15 @@ class FixedBudget:
 
 @dataclass(frozen=True, slots=True)
 class ItlTarget:
-    """As many tokens as the step-time model gives `itl_target` seconds for; never fewer than every decode and
-    `min_prefill_tokens` of the prompts, never more than `max_num_batched_tokens`."""
+    """As many tokens as the step-time model gives `itl_target` seconds for, never more than `max_num_batched_tokens`.
+
+    On a machine whose decodes alone come near the target, newcomers would starve: prefills get the time of
+    `min_share` of the target whatever the decodes take, and `min_prefill_tokens` whatever those take. The former is
+    what keeps a loaded machine going, and as it is counted in time it costs the streams the same at every depth.
+    """
 
     itl_target: float
+    min_share: float
     min_prefill_tokens: int
     max_num_batched_tokens: int
     step_time: StepTimeModel
@@ -65,7 +70,9 @@ class ItlTarget:
         if not decodes:
             return self.max_num_batched_tokens
         context = sum([state.num_computed_tokens for state in decodes]) + len(decodes)
-        fitting = self.step_time.prefill_tokens_within(self.itl_target, len(decodes), context, prefill_start)
+        fitting = self.step_time.prefill_tokens_within(
+            self.itl_target, len(decodes), context, prefill_start, least_seconds=self.min_share * self.itl_target
+        )
         return min(self.max_num_batched_tokens, len(decodes) + max(self.min_prefill_tokens, fitting))
 
     def least(self, num_decodes: int, /) -> int:
@@ -78,7 +85,8 @@ class ItlTarget:
             "itl_target",
             self.itl_target,
             "s",
-            f"By the fitted model, a step with decodes takes at most {self.itl_target * 1e3:g} ms, unless its decodes "
-            f"and {self.min_prefill_tokens} prefill tokens alone take longer. A prediction, not a promise.",
+            f"By the fitted model, a step with decodes takes at most {self.itl_target * 1e3:g} ms, or what its decodes "
+            f"take and {self.min_share * self.itl_target * 1e3:g} ms, or what they and {self.min_prefill_tokens} "
+            "prefill tokens take. A prediction, not a promise.",
         )
         return (_step_tokens(self.max_num_batched_tokens), target)

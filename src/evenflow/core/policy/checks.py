@@ -27,6 +27,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "max_prefill_share": (0.0, 1.0),
     "max_num_batched_tokens": (1, inf),
     "itl_target": (1e-6, 1e6),
+    "min_itl_prefill_share": (0.0, 1.0),
     "min_prefill_tokens": (1, inf),
     "long_prompt_tokens": (1, inf),
     "max_long_prefills": (1, inf),

@@ -70,7 +70,6 @@ PRESETS: Mapping[str, Preset] = {
             "min_prefill_share": 0.1,
             "budget": "itl-target",
             "itl_target": 0.05,
-            "min_prefill_tokens": 64,
             "long_prompts": "limited",
             "long_prompt_tokens": 1024,
             "max_backfill": 4,
@@ -97,7 +96,6 @@ PRESETS: Mapping[str, Preset] = {
             "min_prefill_share": 0.1,
             "budget": "itl-target",
             "itl_target": 0.1,
-            "min_prefill_tokens": 128,  # on a machine too slow for the target, newcomers still come in
             "long_prompts": "limited",
             "max_backfill": 8,
             "reserve": "expected",

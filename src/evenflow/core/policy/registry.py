@@ -97,11 +97,12 @@ PIECES: Pieces = {
             "As many prefill tokens as keep a step within a time, by a model fitted to the engine's own steps.",
             lambda kit: ItlTarget(
                 kit.spec.itl_target,
+                kit.spec.min_itl_prefill_share,
                 kit.spec.min_prefill_tokens,
                 kit.limits.max_num_batched_tokens,
                 kit.learned.step_time,
             ),
-            ("itl_target", "min_prefill_tokens", "max_num_batched_tokens"),
+            ("itl_target", "min_itl_prefill_share", "min_prefill_tokens", "max_num_batched_tokens"),
         ),
     },
     "long_prompts": {

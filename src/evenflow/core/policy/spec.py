@@ -72,6 +72,8 @@ class PolicySpec:
     """Most tokens of one step; as many as the engine was built for if not given."""
     itl_target: float = 0.1
     """Seconds that a step with decodes should take at most (itl-target)."""
+    min_itl_prefill_share: float = 0.25
+    """Share of the target's time that prefills may take even if decodes leave less (itl-target)."""
     min_prefill_tokens: int = 16
     """Prefill tokens that a step may have even if it then misses the target (itl-target)."""
     long_prompts: str = "unlimited"

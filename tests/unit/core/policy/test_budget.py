@@ -26,24 +26,29 @@ def test_a_fixed_budget_is_the_same_in_every_step() -> None:
 
 
 def test_the_target_leaves_as_many_prefill_tokens_as_fit_beside_the_decodes() -> None:
-    budget = ItlTarget(0.05, 4, 4096, model())
+    budget = ItlTarget(0.05, 0.0, 4, 4096, model())
     assert budget.tokens(decodes(4), 0) == pytest.approx(4 + 36, abs=1)
     assert budget.tokens(decodes(20), 0) == pytest.approx(20 + 20, abs=1)
 
 
 def test_a_step_that_nobody_waits_for_is_as_large_as_may_be() -> None:
-    assert ItlTarget(0.05, 4, 4096, model()).tokens([], 0) == 4096
+    assert ItlTarget(0.05, 0.0, 4, 4096, model()).tokens([], 0) == 4096
 
 
 def test_prefills_progress_even_if_the_target_is_missed() -> None:
-    assert ItlTarget(0.005, 4, 4096, model()).tokens(decodes(8), 0) == 12
+    assert ItlTarget(0.005, 0.0, 4, 4096, model()).tokens(decodes(8), 0) == 12
+
+
+def test_prefills_have_their_share_of_the_target_in_time_whatever_the_decodes_take() -> None:
+    """20 of 40 ms; the decodes alone take 90."""
+    assert ItlTarget(0.04, 0.5, 4, 4096, model()).tokens(decodes(80), 0) == pytest.approx(80 + 20, abs=1)
 
 
 def test_the_largest_step_stays_the_largest() -> None:
-    assert ItlTarget(9.0, 4, 32, model()).tokens(decodes(8), 0) == 32
+    assert ItlTarget(9.0, 0.0, 4, 32, model()).tokens(decodes(8), 0) == 32
 
 
 @pytest.mark.parametrize(("num_decodes", "least"), [(0, 32), (1, 5), (20, 24), (31, 32)])
 def test_the_smallest_budget_that_a_step_can_have(num_decodes: int, least: int) -> None:
-    assert ItlTarget(0.05, 4, 32, model()).least(num_decodes) == least
+    assert ItlTarget(0.05, 0.0, 4, 32, model()).least(num_decodes) == least
     assert FixedBudget(32).least(num_decodes) == 32
