@@ -8,8 +8,10 @@ a prefill costs. The sums of their least squares are kept up to date and solved 
 negative: a feature whose best coefficient would be is left out.
 
 Robust: a step that took far longer than predicted (a page fault, a neighbour) counts only as a few times the usual
-error, and the usual error follows a lasting change. Careful: a step never has more than twice the prefill tokens of the
-largest one seen, because a line through small steps says little about large ones.
+error, and the usual error follows a lasting change. Quick: what hundreds of steps have taught is scaled by the pace of
+the last few, of steps with prefills and of those without, because a neighbour on the machine makes everything slower
+within a step and is gone again before a window has turned over. Careful: a step never has more than twice the prefill
+tokens of the largest one seen, because a line through small steps says little about large ones.
 """
 
 from collections import deque
@@ -34,6 +36,7 @@ _WINDOW = 256
 _REFIT_EVERY = 8
 _MAX_ERROR = 4.0  # in usual errors
 _ERROR_MEMORY = 0.95
+_PACE_MEMORY = 0.85
 _UNSEEN_PREFILL_TOKENS = 64  # a step may have these before the model knows any prefill
 _RIDGE = 1e-6
 
@@ -47,6 +50,7 @@ class StepTimeModel:
         "_largest_prefill",
         "_new",
         "_num_unfitted",
+        "_pace",
         "_products",
         "_usual_error",
         "_windows",
@@ -58,6 +62,7 @@ class StepTimeModel:
         self._products = [[0.0] * (len(_SCALES) + 1) for _ in _ALL]  # the last column is of the seconds
         self._coefficients: Sequence[float] = ()
         self._usual_error = 0.0
+        self._pace = [1.0, 1.0]  # seconds by predicted seconds, for the same two kinds of steps
         self._num_unfitted = 0
         self._largest_prefill = 0.0
         self._knows_largest = True
@@ -74,13 +79,13 @@ class StepTimeModel:
     def seconds(self, work: StepWork) -> float:
         """The predicted duration of a step; 0 before anything is known."""
         self._learn()
-        return self._predict(_row(work))
+        return self._pace[work.prefill_tokens > 0] * self._predict(_row(work))
 
     def prefill_seconds(self, tokens: int, context: int) -> float:
         """What so much prefill adds to the steps that it is fed in; 0 before anything is known."""
         self._learn()
         _, *row = _row(StepWork(0, 0, tokens, context))
-        return sum([c * x for c, x in zip(self._coefficients[1:], row, strict=False)])
+        return self._pace[True] * sum([c * x for c, x in zip(self._coefficients[1:], row, strict=False)])
 
     def prefill_tokens_within(
         self, seconds: float, decode_tokens: int, decode_context: int, prefill_start: int, *, least_seconds: float = 0.0
@@ -91,8 +96,9 @@ class StepTimeModel:
         cap = int(2 * self._largest_prefill * _SCALES[3]) or _UNSEEN_PREFILL_TOKENS
         if not self._coefficients:
             return _UNSEEN_PREFILL_TOKENS
-        spent = self._predict(_row(StepWork(decode_tokens, decode_context, 0, 0)))
-        left = max(seconds - spent - self._usual_error, least_seconds)
+        pace = self._pace[True]
+        spent = pace * self._predict(_row(StepWork(decode_tokens, decode_context, 0, 0)))
+        left = max(seconds - spent - self._usual_error, least_seconds) / pace
         if left <= 0.0:
             return 0
         # n tokens from s on attend to n * s + n * (n + 1) / 2 positions: a quadratic in n.
@@ -110,9 +116,10 @@ class StepTimeModel:
         while self._new:
             work, seconds = self._new.popleft()
             row = _row(work)
+            kind = work.prefill_tokens > 0
             if self._coefficients:
-                seconds = self._tamed(row, seconds)
-            window = self._windows[work.prefill_tokens > 0]
+                seconds = self._tamed(row, seconds, kind)
+            window = self._windows[kind]
             window.append((row, seconds))
             self._count(row, seconds, 1.0)
             if len(window) > _WINDOW:
@@ -122,8 +129,12 @@ class StepTimeModel:
             if self._num_unfitted >= _REFIT_EVERY:
                 self._fit()
 
-    def _tamed(self, row: _Row, seconds: float) -> float:
-        predicted = self._predict(row)
+    def _tamed(self, row: _Row, seconds: float, kind: bool) -> float:
+        fitted, pace = self._predict(row), self._pace[kind]
+        predicted = pace * fitted
+        if fitted > 0.0:
+            now = min(max(seconds / fitted, pace / 2), pace * 2)
+            self._pace[kind] = _PACE_MEMORY * pace + (1 - _PACE_MEMORY) * now
         limit = _MAX_ERROR * self._usual_error
         error = min(max(seconds - predicted, -limit), limit)
         self._usual_error = _ERROR_MEMORY * self._usual_error + (1 - _ERROR_MEMORY) * abs(error)

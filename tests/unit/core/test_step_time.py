@@ -62,6 +62,17 @@ def test_an_engine_that_becomes_slower_is_followed() -> None:
     assert max(abs(model.seconds(work) / (1.5 * true_seconds(work)) - 1) for work in works) < 0.05
 
 
+def test_a_machine_that_becomes_half_as_fast_is_followed_within_a_few_steps() -> None:
+    rng, model = Random(4), taught(300)
+    for _ in range(40):
+        work = some_work(rng)
+        model.observe(work, 2.0 * true_seconds(work))
+    work = some_work(rng)
+    assert model.seconds(work) == pytest.approx(2.0 * true_seconds(work), rel=0.1)
+    slow, fast = model.prefill_tokens_within(0.2, 16, 4000, 0), taught(300).prefill_tokens_within(0.1, 16, 4000, 0)
+    assert slow == pytest.approx(fast, rel=0.2)
+
+
 def test_a_long_time_of_decoding_does_not_make_it_forget_what_a_prefill_costs() -> None:
     rng, model = Random(5), taught(300)
     for _ in range(3000):
