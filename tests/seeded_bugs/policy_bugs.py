@@ -282,14 +282,26 @@ QUEUES = (
     bug(
         "an hour of decoding makes it forget what a prefill costs",
         STEP_TIME,
-        "window = self._windows[work.prefill_tokens > 0]",
+        "window = self._windows[kind]",
         "window = self._windows[0]",
     ),
     bug(
         "one slow step counts as it is",
         STEP_TIME,
-        "limit = _MAX_ERROR * self._usual_error",
-        "limit = 1e9",
+        "return min(seconds, _MOST_LATE * fitted)",
+        "return seconds",
+    ),
+    bug(
+        "no time is left for surprises",
+        STEP_TIME,
+        "left = max(seconds / (1 + self._margin * self._usual_error) - spent",
+        "left = max(seconds - spent",
+    ),
+    bug(
+        "a slower machine is not followed",
+        STEP_TIME,
+        "self._pace[kind] = pace * (",
+        "self._pace[kind] = 1.0 or (",
     ),
     bug(
         "a cost may be negative",

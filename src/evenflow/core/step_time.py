@@ -7,11 +7,12 @@ are kept, those that only decode apart from the others, so that an hour of decod
 a prefill costs. The sums of their least squares are kept up to date and solved again every few steps; no cost may be
 negative: a feature whose best coefficient would be is left out.
 
-Robust: a step that took far longer than predicted (a page fault, a neighbour) counts only as a few times the usual
-error, and the usual error follows a lasting change. Quick: what hundreds of steps have taught is scaled by the pace of
-the last few, of steps with prefills and of those without, because a neighbour on the machine makes everything slower
-within a step and is gone again before a window has turned over. Careful: a step never has more than twice the prefill
-tokens of the largest one seen, because a line through small steps says little about large ones.
+Robust: a step that took far longer than predicted (a page fault) counts as one that took half as long again. Quick: what
+hundreds of steps have taught is scaled by the pace of the last few, of steps with prefills and of those without, because
+a neighbour on the machine makes everything slower within a step and is gone again before a window has turned over.
+Careful: what must fit into a time is given a margin that all but a twentieth of such steps have kept, and a step never
+has more than twice the prefill tokens of the largest one seen, because a line through small steps says little about
+large ones.
 """
 
 from collections import deque
@@ -34,8 +35,10 @@ _SCALES = (1.0, 64.0, 32768.0, 256.0, 65536.0)
 _ALL = range(len(_SCALES))
 _WINDOW = 256
 _REFIT_EVERY = 8
-_MAX_ERROR = 4.0  # in usual errors
+_LATE = 0.05  # share of steps that may take longer than their margin allows
+_MARGIN_STEP = 0.3
 _ERROR_MEMORY = 0.95
+_MOST_LATE = 1.5  # by prediction, of what one step can teach
 _PACE_MEMORY = 0.85
 _UNSEEN_PREFILL_TOKENS = 64  # a step may have these before the model knows any prefill
 _RIDGE = 1e-6
@@ -48,11 +51,12 @@ class StepTimeModel:
         "_coefficients",
         "_knows_largest",
         "_largest_prefill",
+        "_margin",
         "_new",
         "_num_unfitted",
         "_pace",
-        "_products",
         "_usual_error",
+        "_products",
         "_windows",
     )
 
@@ -61,7 +65,8 @@ class StepTimeModel:
         self._windows: tuple[deque[tuple[_Row, float]], ...] = (deque(), deque())  # decodes only, and others
         self._products = [[0.0] * (len(_SCALES) + 1) for _ in _ALL]  # the last column is of the seconds
         self._coefficients: Sequence[float] = ()
-        self._usual_error = 0.0
+        self._usual_error = 0.0  # of steps with prefills, by their prediction
+        self._margin = 2.0  # in usual errors
         self._pace = [1.0, 1.0]  # seconds by predicted seconds, for the same two kinds of steps
         self._num_unfitted = 0
         self._largest_prefill = 0.0
@@ -98,7 +103,7 @@ class StepTimeModel:
             return _UNSEEN_PREFILL_TOKENS
         pace = self._pace[True]
         spent = pace * self._predict(_row(StepWork(decode_tokens, decode_context, 0, 0)))
-        left = max(seconds - spent - self._usual_error, least_seconds) / pace
+        left = max(seconds / (1 + self._margin * self._usual_error) - spent, least_seconds) / pace
         if left <= 0.0:
             return 0
         # n tokens from s on attend to n * s + n * (n + 1) / 2 positions: a quadratic in n.
@@ -131,14 +136,16 @@ class StepTimeModel:
 
     def _tamed(self, row: _Row, seconds: float, kind: bool) -> float:
         fitted, pace = self._predict(row), self._pace[kind]
-        predicted = pace * fitted
-        if fitted > 0.0:
-            now = min(max(seconds / fitted, pace / 2), pace * 2)
-            self._pace[kind] = _PACE_MEMORY * pace + (1 - _PACE_MEMORY) * now
-        limit = _MAX_ERROR * self._usual_error
-        error = min(max(seconds - predicted, -limit), limit)
-        self._usual_error = _ERROR_MEMORY * self._usual_error + (1 - _ERROR_MEMORY) * abs(error)
-        return predicted + error
+        if fitted <= 0.0:
+            return seconds
+        ratio = seconds / (pace * fitted)
+        if kind:  # the margin is a quantile, tracked: it rises seldom and much, and sinks often and little
+            late = ratio > 1 + self._margin * self._usual_error
+            self._margin = max(0.0, self._margin + _MARGIN_STEP * (late - _LATE))
+            error = min(abs(ratio - 1), _MOST_LATE - 1)
+            self._usual_error = _ERROR_MEMORY * self._usual_error + (1 - _ERROR_MEMORY) * error
+        self._pace[kind] = pace * (_PACE_MEMORY + (1 - _PACE_MEMORY) * min(max(ratio, 1 / _MOST_LATE), _MOST_LATE))
+        return min(seconds, _MOST_LATE * fitted)
 
     def _count(self, row: _Row, seconds: float, sign: float) -> None:
         present = [(j, x) for j, x in enumerate(row) if x]
@@ -150,15 +157,11 @@ class StepTimeModel:
             products[-1] += x * seconds
 
     def _fit(self) -> None:
-        first = not self._coefficients
         self._num_unfitted = 0
         if not self._knows_largest:
             self._largest_prefill = max(row[3] for row, _ in self._windows[1])
             self._knows_largest = True
         self._coefficients = _least_squares(self._products)
-        if first:
-            samples = [*self._windows[0], *self._windows[1]]
-            self._usual_error = sum(abs(s - self._predict(row)) for row, s in samples) / len(samples)
 
 
 def _row(work: StepWork) -> _Row:
