@@ -9,7 +9,7 @@ from evenflow.core.plan import Door, LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId, RequestState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ class Finished:
 class StepRecord:
     """One iteration. `scheduled` is (request, tokens) in plan order; `emitted` are the requests that got a token.
 
-    `attended_context_tokens` sums, over fed tokens, the positions each attends to: what attention's cost depends on.
+    `attended_context_tokens` sums, over fed tokens, the positions each attends to: what attention's cost depends on;
+    `decode_context_tokens` is the part of it that streams at their last known token attend to.
     `swap_seconds` of `device_seconds` went into copying blocks out to host memory and in from there.
     """
 
@@ -129,6 +130,7 @@ class StepRecord:
     prefill_tokens: int
     decode_tokens: int
     attended_context_tokens: int
+    decode_context_tokens: int
     num_scheduled: int
     running: int
     waiting: int

@@ -229,7 +229,9 @@ class RequestState:
     stop_token_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        self.token_ids = list(self.request.prompt_token_ids)
+        prompt = self.request.prompt_token_ids
+        # A simulation's prompts are arrays of a byte a token: it has many, and reads none.
+        self.token_ids = list(prompt) if type(prompt) is tuple else prompt[:]  # type: ignore[assignment]
         sampling = self.request.sampling
         eos = () if sampling.ignore_eos else self.request.eos_token_ids
         self.stop_token_ids = frozenset(sampling.stop_token_ids) | frozenset(eos)

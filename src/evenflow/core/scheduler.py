@@ -208,6 +208,7 @@ class Scheduler:
             num_prefill_tokens=draft.num_prefill_tokens,
             num_decode_tokens=draft.num_decode_tokens,
             attended_context_tokens=draft.decode_context + draft.prefill_context,
+            decode_context_tokens=draft.decode_context,
             num_cached_tokens=draft.num_cached_tokens,
             entered=tuple(draft.entered),
             left=left,

@@ -7,6 +7,7 @@ The world around it (clock, executor, where commands come from, where results go
 
 import json
 import time
+from collections.abc import Callable
 
 from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
@@ -20,7 +21,10 @@ from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswe
 
 
 class EngineCore:
-    """`events` is what the scheduler emits into; each result carries what has gathered there since the last."""
+    """`events` is what the scheduler emits into; each result carries what has gathered there since the last.
+
+    `stopwatch` measures what a decision takes; a simulation, whose logs are to be the same every time, stops it.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class EngineCore:
         events: list[Event],
         *,
         check_every_step: bool = False,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -39,6 +44,7 @@ class EngineCore:
         self._refusals: list[Refusal] = []
         self._answers: list[PolicyAnswer] = []
         self._check_every_step = check_every_step
+        self._stopwatch = stopwatch
 
     @property
     def has_work(self) -> bool:
@@ -89,9 +95,9 @@ class EngineCore:
         if not self._scheduler.has_work:
             return self.news()
         # Measured apart from the clock, which stands still while a simulation thinks.
-        began = time.perf_counter()
+        began = self._stopwatch()
         plan = self._scheduler.schedule(now=start)
-        schedule_seconds = time.perf_counter() - began
+        schedule_seconds = self._stopwatch() - began
         outcome = self._executor.execute(plan)
         end = self._clock.now()
         outputs = self._scheduler.update(plan, outcome, now=end)
@@ -121,6 +127,7 @@ class EngineCore:
             prefill_tokens=plan.num_prefill_tokens,
             decode_tokens=plan.num_decode_tokens,
             attended_context_tokens=plan.attended_context_tokens,
+            decode_context_tokens=plan.decode_context_tokens,
             num_scheduled=len(plan.chunks),
             running=self._scheduler.num_running,
             waiting=self._scheduler.num_waiting,
