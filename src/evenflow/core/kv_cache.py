@@ -175,6 +175,10 @@ class KVCacheManager:
             self._pool.publish(table.block_ids[index], self._block_hash(state, index))
         table.num_published = max(table.num_published, num_full)
 
+    def publish_upto(self, state: RequestState, num_computed_tokens: int) -> None:
+        """As `publish`, of an earlier moment: when so many tokens were computed."""
+        self._publish(state, self._tables[state.request.id], num_computed_tokens)
+
     def close(self, request_id: RequestId) -> None:
         self._pool.release(self._tables.pop(request_id).block_ids)
 

@@ -7,10 +7,11 @@ The world around it (clock, executor, where commands come from, where results go
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.core.leap import Steady
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
 from evenflow.core.policy.table import policy_from_table
 from evenflow.core.ports import Clock, Executor
@@ -18,6 +19,10 @@ from evenflow.core.request import FinishReason
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import PolicyView
 from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswer, Refusal, StepResult
+
+
+StepTimes = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Of several steps: when each starts, when it ends, and what the device takes."""
 
 
 class EngineCore:
@@ -106,6 +111,68 @@ class EngineCore:
             self._scheduler.check()
         self._outputs.extend(outputs)
         return self.news()
+
+    def leap(self, times: Callable[[Steady], StepTimes], *, record: bool) -> int:
+        """Several steps at once, if they are surely all alike; how many there were. 0: take a step.
+
+        `times` says when each would begin and end on the virtual clock, which it leaves to the caller. With `record`
+        the log has each of them.
+        """
+        if self._events or self._outputs:
+            return 0
+        what = self._scheduler.steady()
+        if what is None or (record and what.token_budget is None):
+            return 0
+        starts, ends, device_seconds = times(what)
+        if not ends:
+            return 0
+        kv = self._scheduler.kv
+        used = kv.num_blocks - kv.num_free_blocks
+        first_step = self._scheduler.step + 1
+        grown = self._scheduler.leap(what, starts, ends)
+        if record:
+            for index, num_blocks in enumerate(grown):
+                used += num_blocks
+                seconds = starts[index], ends[index], device_seconds[index]
+                self._events.append(self._leapt(what, first_step + index, index, used, seconds))
+        if self._check_every_step:
+            self._scheduler.check()
+        return len(grown)
+
+    def _leapt(
+        self, what: Steady, step: int, index: int, kv_blocks_used: int, seconds: tuple[float, float, float]
+    ) -> StepRecord:
+        kv, num_decodes = self._scheduler.kv, len(what.request_ids)
+        context = what.decode_context + index * num_decodes
+        assert what.token_budget is not None
+        return StepRecord(
+            step=step,
+            start=seconds[0],
+            end=seconds[1],
+            prefill_tokens=0,
+            decode_tokens=num_decodes,
+            attended_context_tokens=context,
+            decode_context_tokens=context,
+            num_scheduled=num_decodes,
+            running=num_decodes,
+            waiting=self._scheduler.num_waiting,
+            kv_blocks_used=kv_blocks_used,
+            kv_blocks_total=kv.num_blocks,
+            host_blocks_used=kv.num_host_blocks - kv.num_free_host_blocks,
+            host_blocks_total=kv.num_host_blocks,
+            token_budget=what.token_budget,
+            preemptions=0,
+            cached_tokens=0,
+            swapped_out_blocks=0,
+            swapped_in_blocks=0,
+            schedule_seconds=0.0,
+            device_seconds=seconds[2],
+            swap_seconds=0.0,
+            scheduled=tuple([(request_id, 1) for request_id in what.request_ids]),
+            emitted=what.request_ids,
+            left_out=(),
+            doors=what.doors,
+        )
 
     def news(self) -> StepResult:
         """Everything since the last result, handed over once."""

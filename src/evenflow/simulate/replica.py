@@ -3,16 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from evenflow.core.events import Event, Finished, Scheduled
+from evenflow.core.leap import Steady
 from evenflow.core.request import RequestId
 from evenflow.engine.build import assemble
 from evenflow.engine.clock import VirtualClock
 from evenflow.engine.config import ResolvedEngine
-from evenflow.engine.core import EngineCore
+from evenflow.engine.core import EngineCore, StepTimes
 from evenflow.engine.messages import Add, Refusal, StepResult
 from evenflow.executors.simulated import HostLink, SimulatedExecutor
 from evenflow.replay.request import PlannedRequest
-from evenflow.simulate.cost import StepCost
+from evenflow.simulate.cost import StepCost, StepFeatures
 from evenflow.simulate.streams import Runs, Streams
 from evenflow.simulate.timing import StepTimer
 from evenflow.simulate.tokens import RequestMaker
@@ -91,8 +94,8 @@ class Replica:
 
     def step(self, until: float) -> list[Ended]:
         """One step; or, where nothing can change before `until`, several at once."""
-        if self._may_leap and (ended := self._leap(until)) is not None:
-            return ended
+        if self._may_leap and self._leap(until):
+            return []
         steps_before = self.timer.step
         ended = self._take(self._core.step())
         if self.timer.step > steps_before:
@@ -100,8 +103,37 @@ class Replica:
             self.clock.advance(self._gap_seconds)
         return ended
 
-    def _leap(self, until: float) -> list[Ended] | None:
-        return None
+    def _leap(self, until: float) -> int:
+        """How many steps it took."""
+        after: list[float] = []  # when the step after each could begin
+        ends: list[float] = []
+        features = StepFeatures(0, 0, 0, 0, 0)
+
+        def times(what: Steady) -> StepTimes:
+            nonlocal features
+            num_decodes = len(what.request_ids)
+            features = StepFeatures(0, num_decodes, 0, what.decode_context, num_decodes)
+            seconds = self.timer.decode_seconds(features, what.most_steps)
+            moments = np.empty(2 * len(seconds) + 1)
+            moments[0], moments[1::2], moments[2::2] = self.clock.now(), seconds, self._gap_seconds
+            moments = np.add.accumulate(moments)  # from left to right, as a clock adds
+            limit = until if what.deadline is None else min(until, what.deadline)
+            count = int(np.searchsorted(moments[:-1:2], limit))  # those that start before it
+            after.extend(moments[2 : 2 * count + 1 : 2].tolist())
+            ends.extend(moments[1 : 2 * count : 2].tolist())
+            return moments[: 2 * count : 2].tolist(), ends, seconds[:count].tolist()
+
+        count = self._core.leap(times, record=self._sink is not None)
+        if count:
+            self.clock.advance_to(after[count - 1])
+            self.timer.take(features, count)
+            self.num_steps += count
+            self.num_leapt_steps += count
+            if self._sink is None:
+                self.streams.leap(ends[:count])
+            else:
+                self._take(self._core.news())
+        return count
 
     def _take(self, result: StepResult) -> list[Ended]:
         events = result.events
