@@ -21,7 +21,8 @@ app = App(name="costs", help="Step costs to simulate with, where no engine can b
 @app.default
 def costs() -> None:
     """List the ready-made costs: what each is, and how far off it is on timings that its fit has not seen."""
-    table = Table("name", "what", "a step is off by", "P95", "total", "KV tokens", box=None)
+    table = Table("name", "from", "a step is off by", "P95", "total", "KV tokens", box=None)
+    table.columns[0].no_wrap = True
     for name in ready_made():
         table.add_row(name, *_row(find_cost(name)))
     Console().print(table)
@@ -33,7 +34,7 @@ def _row(cost: StepCost) -> tuple[str, ...]:
     said = (
         (f"{quality.mape:.1%}", f"{quality.p95:.1%}", f"{quality.bias:+.1%}") if known and quality else ("-", "-", "-")
     )
-    return cost.identity.description, *said, str(cost.kv_tokens or "-")
+    return cost.identity.kind.value, *said, str(cost.kv_tokens or "-")
 
 
 @app.command
@@ -50,7 +51,7 @@ def published(timings: Path, *, out: Path = Path(".")) -> None:
     if not out.is_dir():
         raise ConfigError(f"out must be a folder that exists; {out} does not")
     console = Console(highlight=False)
-    table = Table("file", "what", "a step is off by", "P95", "total", "KV tokens", box=None)
+    table = Table("file", "from", "a step is off by", "P95", "total", "KV tokens", box=None)
     for setup, samples in read_timings(timings).items():
         cost = cost_of_timings(setup, samples)
         path = out / f"{setup.name}.json"

@@ -237,6 +237,10 @@ class KVCacheManager:
             hashes.append(sha256(parent + tokens).digest())
         return hashes[index]
 
+    def layout(self) -> tuple[tuple[BlockId, ...], tuple[BlockHash | None, ...]]:
+        """The free blocks, first taken first, and what each block holds. O(pool)."""
+        return self._pool.layout()
+
     def check(self, states: Iterable[RequestState], swapped: Iterable[RequestState] = ()) -> None:
         """Re-derive and compare everything; `states` are the requests that should have a table, `swapped` those that
         should have one in host memory. O(pool)."""

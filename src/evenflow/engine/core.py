@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.leap import Steady
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
 from evenflow.core.policy.table import policy_from_table
@@ -59,6 +60,11 @@ class EngineCore:
     def has_news(self) -> bool:
         """Whether there is something to deliver although no step ran."""
         return bool(self._events or self._outputs or self._refusals or self._answers)
+
+    @property
+    def kv(self) -> KVCacheManager:
+        """To look at."""
+        return self._scheduler.kv
 
     def announce(self, settings: tuple[tuple[str, str], ...]) -> None:
         """Put the settings into the log; they come with the next result."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evenflow.core.block_pool import BlockHash, BlockId
 from evenflow.core.events import Event, Finished, Scheduled
 from evenflow.core.leap import Steady
 from evenflow.core.request import RequestId
@@ -81,6 +82,10 @@ class Replica:
     @property
     def now(self) -> float:
         return self.clock.now()
+
+    def pool(self) -> tuple[tuple[BlockId, ...], tuple[BlockHash | None, ...]]:
+        """Every KV block that is free, in the order in which they will be taken, and what each block holds."""
+        return self._core.kv.layout()
 
     def accept(self, plan: PlannedRequest, arrival: float) -> list[Ended]:
         """A request arrives; the loop takes it as soon as it can. It may be refused at once, or shed others."""
