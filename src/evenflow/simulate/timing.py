@@ -6,12 +6,13 @@ whether it is taken alone or in a leap, and two simulations of one seed have com
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenflow.core.plan import StepPlan
-from evenflow.simulate.cost import Regime, StepCost, StepFeatures
+from evenflow.simulate.cost import HULL_FEATURES, Bounds, Regime, StepCost, StepFeatures
 
 _BLOCK = 4096
 
@@ -55,6 +56,9 @@ class StepTimer:
         self.outside_hull: Counter[str] = Counter()
         self.num_outside_hull = 0
         self._has_hull = bool(cost.hull)
+        bounds = {each.feature: each for each in cost.hull}
+        known = [bounds.get(name, Bounds(name, -inf, inf)) for name in HULL_FEATURES]
+        self._inside = [each.low for each in known], [each.high for each in known]
 
     def step_seconds(self, plan: StepPlan) -> float:
         features = StepFeatures.of(plan)
@@ -81,6 +85,17 @@ class StepTimer:
             self._mark_many(features, count)
 
     def _mark(self, features: StepFeatures, count: int) -> None:
+        low, high = self._inside
+        p, d, a, k, r = features  # nearly always inside: spares 3 us a step
+        if (
+            low[0] <= p + d <= high[0]
+            and low[1] <= p <= high[1]
+            and low[2] <= d <= high[2]
+            and low[3] <= a <= high[3]
+            and low[4] <= k <= high[4]
+            and low[5] <= r <= high[5]
+        ):
+            return
         outside = self._cost.outside_hull(features)
         if outside:
             self.num_outside_hull += count
