@@ -35,6 +35,7 @@ for _name, _where, _help in (
         "evenflow.cli.simulate:simulate",
         "Run a trace through the scheduler on a virtual clock, with the result of a replay.",
     ),
+    ("calibrate", "evenflow.cli.calibrate:calibrate", "Fit what a step costs on this machine, to simulate with."),
     ("costs", "evenflow.cli.costs:app", "List the ready-made step costs, what each is and how good."),
     ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
