@@ -14,6 +14,7 @@ What is decided *how* is the policy's (policy/), which may be replaced between t
 watermark, and `add` refuses what could not run alone.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 
 from evenflow.core.admission import admit
@@ -38,7 +39,7 @@ from evenflow.core.policy.interleave import Demand
 from evenflow.core.policy.registry import PIECES, Pieces, build_policy, limits_of
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.policy.spec import PolicySpec
-from evenflow.core.policy.table import printable
+from evenflow.core.policy.table import policy_to_table, printable
 from evenflow.core.ports import EventSink
 from evenflow.core.request import FinishReason, Request, RequestId, RequestState, RequestStatus
 from evenflow.core.step_time import StepWork
@@ -81,6 +82,21 @@ class Scheduler:
     def _built(self, spec: PolicySpec) -> SchedulingPolicy:
         limits = limits_of(spec, self._config, num_blocks=self._kv.num_blocks, block_size=self._kv.block_size)
         return build_policy(spec, limits, self._learned, self._pieces)
+
+    @property
+    def limits(self) -> tuple[tuple[str, int], ...]:
+        """What decisions depend on besides the policy, by name."""
+        config, kv = self._config, self._kv
+        return (
+            ("max_num_seqs", config.max_num_seqs),
+            ("max_num_batched_tokens", config.max_num_batched_tokens),
+            ("max_model_len", config.max_model_len),
+            ("watermark_blocks", config.watermark_blocks),
+            ("num_blocks", kv.num_blocks),
+            ("block_size", kv.block_size),
+            ("num_host_blocks", kv.num_host_blocks),
+            ("prefix_caching", int(kv.prefix_caching)),
+        )
 
     @property
     def has_work(self) -> bool:
@@ -184,7 +200,7 @@ class Scheduler:
         self._last_doors = None
         policy.fairness.take_over(old.fairness, house.running)
         flows = tuple((state.request.id, state.place.flow) for state in moved)
-        self._emit(PolicyChanged(now, house.step, printable(spec), flows))
+        self._emit(PolicyChanged(now, house.step, printable(spec), flows, json.dumps(policy_to_table(spec))))
 
     def _stranded(self, policy: SchedulingPolicy) -> Iterator[PolicyProblem]:
         for state in self._states.values():

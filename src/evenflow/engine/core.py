@@ -14,7 +14,7 @@ from evenflow.core.events import ConfigChanged, Event, StepRecord
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.leap import Steady
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
-from evenflow.core.policy.table import policy_from_table
+from evenflow.core.policy.table import policy_from_table, policy_to_table
 from evenflow.core.ports import Clock, Executor
 from evenflow.core.request import FinishReason
 from evenflow.core.scheduler import Scheduler
@@ -68,7 +68,8 @@ class EngineCore:
 
     def announce(self, settings: tuple[tuple[str, str], ...]) -> None:
         """Put the settings into the log; they come with the next result."""
-        self._events.append(ConfigChanged(self._clock.now(), settings))
+        policy = json.dumps(policy_to_table(self._scheduler.policy.spec))
+        self._events.append(ConfigChanged(self._clock.now(), settings, self._scheduler.limits, policy))
 
     def accept(self, command: Command) -> None:
         now = self._clock.now()
