@@ -36,6 +36,7 @@ for _name, _where, _help in (
         "Run a trace through the scheduler on a virtual clock, with the result of a replay.",
     ),
     ("calibrate", "evenflow.cli.calibrate:calibrate", "Fit what a step costs on this machine, to simulate with."),
+    ("validate", "evenflow.cli.validate:validate", "Hold a simulation against the event log of the live run."),
     ("costs", "evenflow.cli.costs:app", "List the ready-made step costs, what each is and how good."),
     ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),

@@ -144,7 +144,7 @@ class _Repeat:
         if started is None:
             raise RecordedError("the log does not say what the engine started with; a whole log begins with that")
         self._limits = dict(started.limits)
-        resolved = _resolved(self._limits, started.policy)
+        resolved = resolved_of(started)
         self._policy = _table(started.policy)
         self._clock = VirtualClock(started.time)
         self._executor = _RecordedExecutor(self._clock)
@@ -282,7 +282,9 @@ _LIMITS = (
 _MOST_BLOCKS = 1 << 26
 
 
-def _resolved(limits: dict[str, int], policy: str) -> ResolvedEngine:
+def resolved_of(started: ConfigChanged) -> ResolvedEngine:
+    """What the engine of a log ran with. Raises RecordedError, PolicyError."""
+    limits = dict(started.limits)
     missing = [name for name in _LIMITS if name not in limits]
     if missing:
         raise RecordedError(f"the log's settings lack {', '.join(missing)}")
@@ -298,7 +300,7 @@ def _resolved(limits: dict[str, int], policy: str) -> ResolvedEngine:
         vocab_size=VOCAB_SIZE,
         prefix_caching=bool(limits["prefix_caching"]),
         policy_name="as recorded",
-        policy=policy_from_table(_table(policy)),
+        policy=policy_from_table(_table(started.policy)),
     )
 
 
