@@ -1,8 +1,8 @@
 """How far the simulator is from this very machine: calibrate, serve other traffic live, simulate it, compare.
 
     calibrate   batch, chunk and context excited through the engine            seconds
-    live        an Azure window the calibration has not seen, sent on time by another thread to the engine's own loop, under
-                another step budget and another cap                            the window's length
+    live        requests of Azure lengths, sent on time by another thread to the engine's own loop, under
+                another step budget and another cap than the calibration had   as long as asked
     simulate    the same requests by the cost                                  a moment
 
 The rate is set to a share of what the engine can do with this traffic, found by the cost itself. The demands of the

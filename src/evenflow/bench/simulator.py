@@ -1,8 +1,8 @@
 """How fast and how small the simulator is, with the production scheduler inside.
 
-    stepping   steps per second without leaps, at a few and at many streams: the scheduler's own work is most of it
-    an hour    the Azure conversation hour (19,366 requests), leaps allowed; a likeness of it where the file is not there
-    memory     bytes of a request that waits or runs, and of one that has ended: traced allocations over their number
+stepping   steps per second without leaps, at a few and at many streams: the scheduler's own work is most of it
+an hour    the Azure conversation hour (19,366 requests), leaps allowed; a likeness of it where the file is not there
+memory     bytes of a request that waits or runs, and of one that has ended: traced allocations over their number
 """
 
 import tracemalloc

@@ -1,6 +1,6 @@
 """`evenflow bench simulator` and `fidelity`: how fast the simulator is, and how near to this machine."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import msgspec
@@ -77,7 +77,7 @@ def fidelity(
     seed: int = 0,
     groups: Switch = False,
 ) -> None:
-    """Calibrate, run other traffic under other settings live, simulate it, and print each demand beside what was reached.
+    """Calibrate, run other traffic under other settings live, simulate it; print each demand and what was reached.
 
     Parameters
     ----------
@@ -95,10 +95,10 @@ def fidelity(
         Show every length group as well.
     """
     console = Console(highlight=False)
-    model_on_disk(engine.model)
+    path = model_on_disk(engine.model)
     with saying(Console(stderr=True)) as progress:
         found = fidelity_bench.measure(
-            engine,
+            replace(engine, model=str(path)),
             calibrate_seconds=calibrate,
             live_seconds=live,
             load=load,

@@ -1,5 +1,6 @@
 """`evenflow calibrate`: what a step costs on this machine, measured live or read from an event log."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from cyclopts.types import PositiveFloat
@@ -9,7 +10,7 @@ from rich.table import Table
 
 from evenflow.cli.options import EngineOptions
 from evenflow.cli.progress import is_screen, model_on_disk, say
-from evenflow.engine.config import EngineConfig
+from evenflow.engine.config import EngineConfig, ExecutorKind
 from evenflow.observe.log import read_log
 from evenflow.simulate.calibrate import calibrate as run_calibration
 from evenflow.simulate.cost import StepCost
@@ -43,8 +44,9 @@ def calibrate(
         with read_log(log) as events:
             cost = cost_of_log(events, engine.model)
     else:
-        model_on_disk(engine.model)
-        cost = _driven(engine, seconds, seed, console)
+        path = model_on_disk(engine.model) if engine.executor is ExecutorKind.TORCH else Path(engine.model)
+        cost = _driven(replace(engine, model=str(path)), seconds, seed, console)
+        cost = named(cost, engine.model)
     save_cost(out, cost)
     show_cost(cost, Console(highlight=False))
     say(console, f"{out} has the cost; `evenflow simulate --cost {out}` uses it")
@@ -59,6 +61,12 @@ def _driven(engine: EngineConfig, seconds: float, seed: int, console: Console) -
             bar.update(task, completed=share, now=words)
 
         return run_calibration(engine, seconds=seconds, seed=seed, progress=show)
+
+
+def named(cost: StepCost, model: str) -> StepCost:
+    """By the name that was asked for, not by where its file is."""
+    identity = replace(cost.identity, model=model, description=f"{model} on {cost.identity.machine}")
+    return replace(cost, identity=identity)
 
 
 def show_cost(cost: StepCost, console: Console) -> None:

@@ -133,9 +133,7 @@ def simulate(
     _show(done, out, ".json.gz" if report.compress else ".json", report.log)
 
 
-def _load(
-    trace: Path, file: FileOptions, load: LoadOptions, config: SimulationConfig, step_cost: StepCost
-) -> Load:
+def _load(trace: Path, file: FileOptions, load: LoadOptions, config: SimulationConfig, step_cost: StepCost) -> Load:
     columns = parse_columns(file.columns) if file.columns is not None else ColumnNames()
     read = open_trace(trace, Reading(load.limit, columns, file.time_unit, None))
     return make_load(read, load, config.resolve(step_cost.kv_tokens).max_model_len)

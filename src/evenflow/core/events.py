@@ -96,8 +96,8 @@ class FirstToken:
 class Finished:
     """The last event of every accepted request; there is exactly one.
 
-    `content` numbers what its full KV blocks held, as far as the prefix cache asked: equal numbers are equal prefixes up
-    to and with that block. So a log says who could share with whom, and nothing of what was written.
+    `content` numbers what its full KV blocks held, as far as the prefix cache asked: equal numbers are equal prefixes
+    up to and with that block. So a log says who could share with whom, and nothing of what was written.
     """
 
     time: float

@@ -75,9 +75,7 @@ _LASTING = (WaitReason.MAX_NUM_SEQS, WaitReason.STATIC_BATCH)
 """They hold until somebody leaves. Who waits for memory might find more of its prefix cached meanwhile."""
 
 
-def advance(
-    house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]
-) -> list[int]:
+def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> list[int]:
     """Take as many of these steps as memory allows; the blocks that each took. Fewer steps than asked for, or none, if
     somebody would have to give way. Every token is 0, as the simulated executor's are."""
     running, most = house.running, len(ends)

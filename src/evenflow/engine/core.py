@@ -21,7 +21,6 @@ from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import PolicyView
 from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswer, Refusal, StepResult
 
-
 StepTimes = tuple[Sequence[float], Sequence[float], Sequence[float]]
 """Of several steps: when each starts, when it ends, and what the device takes."""
 

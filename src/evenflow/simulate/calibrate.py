@@ -7,8 +7,8 @@ from the other. So batch, chunk and context are moved independently, in trials o
     context   16, ... as much as fits                 by how long their prompts are
     chunk     16, ... max_num_batched_tokens          by the policy's step budget, changed between trials
 
-in an order that visits all of each soon (a low-discrepancy sequence), so that a shorter calibration is a coarser one and
-not a lopsided one. Each trial prefills (alone at first, then beside those that decode) and then decodes. The last part
+in an order that visits all of each soon (a low-discrepancy sequence), so that a shorter calibration is a coarser one
+and not a lopsided one. Each trial prefills (alone at first, then beside those that decode) and then decodes. The last part
 of the time is a held-out run, of requests that come by chance, under another budget: it says how good the fit is and is
 not part of it.
 """
@@ -191,7 +191,9 @@ def calibrate(
     learning = begin + seconds * (1.0 - _HELD_OUT_SHARE)
     for number, trial in enumerate(trials(facts), start=1):
         driver.run(trial)
-        said = f"trial {number}: {trial.num_streams} streams of {trial.num_prompt_tokens} tokens, steps of {trial.budget}"
+        said = (
+            f"trial {number}: {trial.num_streams} streams of {trial.num_prompt_tokens} tokens, steps of {trial.budget}"
+        )
         progress(min(1.0, (driver.now - begin) / seconds), said)
         if driver.now >= learning:
             break

@@ -165,7 +165,7 @@ class StepCost:
         prefill_tokens, decode_tokens, prefill_context, _, num_scheduled = features
         num_tokens = prefill_tokens + decode_tokens
         p = self.sharpness
-        knee = (self.weight_seconds**p + (self.token_seconds * num_tokens) ** p) ** (1.0 / p)
+        knee: float = (self.weight_seconds**p + (self.token_seconds * num_tokens) ** p) ** (1.0 / p)
         base = self.fixed_seconds + knee + self.request_seconds * num_scheduled + self.correction(num_tokens)
         return base + self.prefill_context_seconds * prefill_context
 
@@ -192,9 +192,7 @@ class StepCost:
 
     def outside_hull(self, features: StepFeatures) -> tuple[str, ...]:
         """The features that are beyond what the fit has seen: there the prediction is a guess."""
-        return tuple(
-            name for name, low, high in self.hull if not low <= getattr(features, name) <= high
-        )
+        return tuple(name for name, low, high in self.hull if not low <= getattr(features, name) <= high)
 
 
 HULL_FEATURES = (

@@ -7,6 +7,7 @@ same; then the cost says in its notes what differs, and so does every report mad
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -76,6 +77,9 @@ _LISTS = ("knots", "spreads", "hull", "qualities", "notes")
 
 def save_cost(path: Path, cost: StepCost) -> None:
     identity = cost.identity
+    # Any: fields of several types, each to the field of its own name.
+    values: dict[str, Any] = {name: getattr(cost, name) for name in _SAME}
+    values |= {name: list(getattr(cost, name)) for name in _LISTS}
     file = _File(
         kind=KIND,
         schema_version=SCHEMA_VERSION,
@@ -87,8 +91,7 @@ def save_cost(path: Path, cost: StepCost) -> None:
             identity.description,
             dict(identity.settings),
         ),
-        **{name: getattr(cost, name) for name in _SAME},
-        **{name: list(getattr(cost, name)) for name in _LISTS},
+        **values,
     )
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
@@ -119,6 +122,8 @@ def parse_cost(data: bytes, name: str, *, force: bool = False) -> StepCost:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CostError(f"{name} is not a cost file: {error}") from error
     _check(file, name)
+    values: dict[str, Any] = {field: getattr(file, field) for field in _SAME}  # Any: as above
+    values |= {field: tuple(getattr(file, field)) for field in _LISTS}
     cost = StepCost(
         identity=Identity(
             file.identity.kind,
@@ -128,8 +133,7 @@ def parse_cost(data: bytes, name: str, *, force: bool = False) -> StepCost:
             file.identity.description,
             tuple(file.identity.settings.items()),
         ),
-        **{field: getattr(file, field) for field in _SAME},
-        **{field: tuple(getattr(file, field)) for field in _LISTS},
+        **values,
     )
     return _for_here(cost, name, force=force)
 
@@ -181,7 +185,7 @@ def _for_here(cost: StepCost, name: str, *, force: bool) -> StepCost:
     said = "; ".join(differences)
     if not force:
         raise CostError(
-            f"{name} was measured elsewhere: {said}. Calibrate here (`evenflow calibrate`), or use it all the same with "
-            "--force"
+            f"{name} was measured elsewhere: {said}. Calibrate here (`evenflow calibrate`), or use it all the same "
+            "with --force"
         )
     return replace(cost, notes=(*cost.notes, f"forced, although it was measured elsewhere: {said}"))

@@ -138,7 +138,8 @@ def _shape(features: _Array, seconds: _Array) -> tuple[float, float]:
     knees = np.geomspace(1.0, 4.0 * max(most, 2.0), _NUM_KNEES)
     middle = SHARPNESSES[1]
     tried = {
-        (index, middle): _unseen_error(features, seconds, kinds, float(knee), middle) for index, knee in enumerate(knees)
+        (index, middle): _unseen_error(features, seconds, kinds, float(knee), middle)
+        for index, knee in enumerate(knees)
     }
     best, _ = min(tried, key=lambda key: tried[key])
     for sharpness in SHARPNESSES:
@@ -171,7 +172,9 @@ def _fitted(identity: Identity, samples: Sequence[StepSample]) -> StepCost:
     features, seconds = _columns(samples)
     knee, sharpness = _shape(*_thinned(features, seconds, _MOST_FITTED // 10))
     thin_features, thin_seconds = _thinned(features, seconds, _MOST_FITTED)
-    t0, g, r, a, k = map(float, _huber_fit(_design(thin_features, knee, sharpness), thin_seconds, _kinds(thin_features)))
+    t0, g, r, a, k = map(
+        float, _huber_fit(_design(thin_features, knee, sharpness), thin_seconds, _kinds(thin_features))
+    )
     cost = StepCost(identity, t0, g * knee, g, sharpness, r, a, k, hull=hull_of([each.features for each in samples]))
     cost = _with_knots(cost, features, seconds, _predict(cost, samples))
     return _unbiased(cost, samples)

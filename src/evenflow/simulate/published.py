@@ -6,7 +6,6 @@ serving engine does; nothing in it mixes prefill with decode, and nothing in it 
 """
 
 import csv
-import gzip
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -18,6 +17,8 @@ from evenflow.simulate.cost import Identity, Kind, StepCost, StepFeatures
 from evenflow.simulate.cost_file import CostError
 from evenflow.simulate.fit import StepSample, fit_cost
 from evenflow.simulate.machine import this_engine
+from evenflow.workload.rows import open_text
+from evenflow.workload.trace import TraceError
 
 _COLUMNS = ("model", "hardware", "prompt_size", "batch_size", "token_size", "prompt_time", "token_time")
 _MAX_ROWS = 1_000_000
@@ -85,8 +86,7 @@ def _possible(batches: Mapping[_Batch, list[StepSample]]) -> Mapping[_Batch, lis
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     try:
-        opened = gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="")
-        with opened as file:
+        with open_text(path) as file:
             reader = csv.DictReader(file)
             missing = [name for name in (*_COLUMNS, "tensor_parallel") if name not in (reader.fieldnames or ())]
             if missing:
@@ -95,7 +95,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 if number > _MAX_ROWS:
                     raise CostError(f"{path} has more than {_MAX_ROWS} rows")
                 yield number, row
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, TraceError) as error:
         raise CostError(f"cannot read {path}: {error}") from error
 
 

@@ -1,7 +1,7 @@
 """A recorded run fed back: the same commands at the same moments, the same step times, and so the same decisions.
 
-The log of a live engine says when each command was taken (a request accepted, one aborted, the policy changed), how long
-every step took, which blocks of whose content were equal, and how each answer ended. Fed with that, the scheduler must
+The log of a live engine says when each command was taken (a request accepted, one aborted, the policy changed), how
+long every step took, which blocks of whose content were equal, and how each answer ended. Fed with that, the scheduler must
 plan every step as it did live: who was scheduled with how many tokens, who was left out and why, who was preempted.
 `replay_log` runs it again and compares step by step; the first step that differs is named with both sides.
 
@@ -129,9 +129,7 @@ _SAME = [
 ]
 
 
-def replay_log(
-    events: Iterable[Event], *, progress: Callable[[int], None] = lambda steps: None
-) -> Repetition:
+def replay_log(events: Iterable[Event], *, progress: Callable[[int], None] = lambda steps: None) -> Repetition:
     """Raises RecordedError. Reads the whole log first: how an answer ended is needed when it begins."""
     log = list(events)
     return _Repeat(log).run(progress)
@@ -210,7 +208,9 @@ class _Repeat:
         self._core.accept(Add(request))
         result = self._core.news()
         if result.refusals:
-            raise RecordedError(f"request {event.request_id!r} was accepted live and is refused now: {result.refusals[0]}")
+            raise RecordedError(
+                f"request {event.request_id!r} was accepted live and is refused now: {result.refusals[0]}"
+            )
 
     def _abort(self, event: Finished) -> None:
         """By a command, or by the scheduler itself (shed, expired): then it has ended here too, and this is nothing."""

@@ -164,5 +164,3 @@ def _link(cost: StepCost) -> HostLink:
     if cost.swap_block_seconds:
         return HostLink(bytes_per_block=1, bytes_per_second=1.0 / cost.swap_block_seconds)
     return HostLink(_UNSEEN_BLOCK_BYTES, _UNSEEN_COPY_BYTES_PER_SECOND)
-
-

@@ -77,8 +77,8 @@ def roofline_cost(device_name: str, model: ModelConfig, *, devices: int = 1) -> 
     attended = 4 * model.num_heads * model.head_dim * model.num_layers
     title = f"{devices} x {device.title}"
     assumed = (
-        f"computed from data sheets, not measured: {_BANDWIDTH_REACHED:.0%} of the bandwidth and {_RATE_REACHED:.0%} of "
-        f"the peak rate, {_STEP_SECONDS * 1e3:g} ms a step; devices lose nothing by working together"
+        f"computed from data sheets, not measured: {_BANDWIDTH_REACHED:.0%} of the bandwidth and {_RATE_REACHED:.0%} "
+        f"of the peak rate, {_STEP_SECONDS * 1e3:g} ms a step; devices lose nothing by working together"
     )
     return StepCost(
         Identity(Kind.ROOFLINE, title, model.architecture, this_engine(), f"roofline of {title}"),

@@ -1,9 +1,9 @@
 """Which of several replicas a request goes to, decided when it arrives.
 
-    round-robin                 in turn
-    least-outstanding-tokens    the one that owes the fewest prompt and output tokens (ties: in turn)
-    prefix-aware                the one that has seen most of this prompt's leading blocks, unless it owes much more than
-                                the least busy one; then that one
+round-robin                 in turn
+least-outstanding-tokens    the one that owes the fewest prompt and output tokens (ties: in turn)
+prefix-aware                the one that has seen most of this prompt's leading blocks, unless it owes much more than
+                            the least busy one; then that one
 """
 
 from collections import OrderedDict
@@ -69,14 +69,14 @@ class PrefixAware:
         return chosen
 
     def _known(self, index: int, ids: Sequence[int]) -> int:
-        seen = self._seen.get(index, {})
+        seen = self._seen.get(index, OrderedDict())
         for count, block_id in enumerate(ids):
             if block_id not in seen:
                 return count
         return len(ids)
 
     def _remember(self, index: int, ids: Sequence[int]) -> None:
-        seen = self._seen.setdefault(index, OrderedDict())
+        seen = self._seen.setdefault(index, OrderedDict[int, None]())
         for block_id in ids:
             seen[block_id] = None
             seen.move_to_end(block_id)

@@ -33,8 +33,8 @@ class Streams:
                 self._step(event, finished, ended)
             elif type(event) is Finished:
                 finished.append(event)
-        for event in finished:  # outside of a step
-            ended.append((event, self._take(event.request_id, len(self.step_ends) - 1)))
+        last = len(self.step_ends) - 1
+        ended += [(event, self._take(event.request_id, last)) for event in finished]  # outside of a step
         return ended
 
     def _step(self, record: StepRecord, finished: list[Finished], ended: list[tuple[Finished, Runs]]) -> None:
@@ -43,8 +43,7 @@ class Streams:
         emitted = record.emitted
         streaming = self._streaming
         early = [event for event in finished if event.step < record.step]
-        for event in early:
-            ended.append((event, self._take(event.request_id, number - 1)))
+        ended += [(event, self._take(event.request_id, number - 1)) for event in early]
         # The same number of streams, and nobody stopped: the same streams.
         if len(emitted) != len(streaming) or early or record.left_out or record.preemptions:
             self._compare(emitted, number)
@@ -78,5 +77,3 @@ class Streams:
         for first, last in zip(runs[::2], runs[1::2], strict=True):
             times.extend(self.step_ends[first : last + 1])
         return times
-
-

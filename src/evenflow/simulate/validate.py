@@ -1,7 +1,8 @@
 """How near a simulation comes to the live run whose log it is given: the same requests, at the same times, by a cost.
 
-Both sides are measured by the same code, from when the engine had a request in full to when a step gave its tokens; what
-HTTP adds is in neither. A request that was aborted live has no latency on either side, but takes its place in both.
+Both sides are measured by the same code, from when the engine had a request in full to when a step gave its tokens;
+what HTTP adds is in neither. A request that was aborted live has no latency on either side, but takes its place in
+both.
 """
 
 from collections.abc import Iterable, Sequence
@@ -186,9 +187,11 @@ def _errors_of(group: str, metric: Metric, live: Sequence[Record], simulated: Se
     if not len(ours) or not len(theirs):
         return
     figures = [("mean", float(ours.mean()), float(theirs.mean()))]
-    for percent in (50, 95, 99):
-        if len(ours) * (100 - percent) / 100 >= _LEAST_ABOVE:
-            figures.append((f"P{percent}", float(np.percentile(ours, percent)), float(np.percentile(theirs, percent))))
+    figures += [
+        (f"P{percent}", float(np.percentile(ours, percent)), float(np.percentile(theirs, percent)))
+        for percent in (50, 95, 99)
+        if len(ours) * (100 - percent) / 100 >= _LEAST_ABOVE
+    ]
     for figure, was, now in figures:
         limit = _LIMITS.get((metric.name, figure)) if group == "all" else None
         least = _TTFT_SECONDS if metric.name == "ttft" else 0.0

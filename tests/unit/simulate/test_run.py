@@ -47,9 +47,8 @@ def test_a_result_is_that_of_a_replay(tmp_path: Path) -> None:
     done = simulate(rows, COST, PLAIN, slo="ttft=1s")
     write_result(done.result, {}, tmp_path / "a.json")
     again = read_result(tmp_path / "a.json")
-    assert [list(r.chunk_times) for r in again.records] == pytest.approx(
-        [list(r.chunk_times) for r in done.result.records], abs=1e-5
-    )
+    for was, now in zip(done.result.records, again.records, strict=True):
+        assert list(now.chunk_times) == pytest.approx(list(was.chunk_times), abs=1e-4)
     assessed = assess(done.result)
     assert assessed.verdict.valid
     assert assessed.measured.share_meeting_slo == 1.0
@@ -60,7 +59,9 @@ def test_a_result_is_that_of_a_replay(tmp_path: Path) -> None:
 def test_a_simulated_log_reads_as_a_live_one(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     with EventLogWriter(path) as log:
-        done = simulate([row(0.0, 30, 4), row(0.01, 30, 9)], COST, PLAIN, sink=lambda replica, events: log.write(events))
+        done = simulate(
+            [row(0.0, 30, 4), row(0.01, 30, 9)], COST, PLAIN, sink=lambda replica, events: log.write(events)
+        )
     with read_log(path) as events:
         found: list[Event] = list(events)
     assert sum(isinstance(event, StepRecord) for event in found) == done.num_steps
@@ -123,7 +124,9 @@ def test_replicas_share_the_work(router: str) -> None:
 
 def test_the_least_busy_replica_is_spared_the_long_queue() -> None:
     rows = [row(0.0, 60, 400 if index % 2 == 0 else 2) for index in range(16)]
-    turns, least = (simulate(rows, COST, PLAIN, replicas=2, router=name) for name in ("round-robin", "least-outstanding-tokens"))
+    turns, least = (
+        simulate(rows, COST, PLAIN, replicas=2, router=name) for name in ("round-robin", "least-outstanding-tokens")
+    )
     assert least.span_seconds <= turns.span_seconds
     assert least.machine_seconds != turns.machine_seconds
 
@@ -134,7 +137,10 @@ def test_a_prefix_aware_router_meets_warm_caches() -> None:
         for index in range(24)
     ]
     cached = {
-        router: sum(record.cached_tokens or 0 for record in simulate(rows, COST, PLAIN, replicas=2, router=router).result.records)
+        router: sum(
+            record.cached_tokens or 0
+            for record in simulate(rows, COST, PLAIN, replicas=2, router=router).result.records
+        )
         for router in ("round-robin", "prefix-aware")
     }
     assert cached["prefix-aware"] > cached["round-robin"]
