@@ -8,9 +8,9 @@ from the other. So batch, chunk and context are moved independently, in trials o
     chunk     16, ... max_num_batched_tokens          by the policy's step budget, changed between trials
 
 in an order that visits all of each soon (a low-discrepancy sequence), so that a shorter calibration is a coarser one
-and not a lopsided one. Each trial prefills (alone at first, then beside those that decode) and then decodes. The last part
-of the time is a held-out run, of requests that come by chance, under another budget: it says how good the fit is and is
-not part of it.
+and not a lopsided one. Each trial prefills (alone at first, then beside those that decode) and then decodes. The last
+part of the time is a held-out run, of requests that come by chance, under another budget: it says how good the fit is
+and is not part of it.
 """
 
 import json

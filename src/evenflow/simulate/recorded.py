@@ -1,8 +1,8 @@
 """A recorded run fed back: the same commands at the same moments, the same step times, and so the same decisions.
 
 The log of a live engine says when each command was taken (a request accepted, one aborted, the policy changed), how
-long every step took, which blocks of whose content were equal, and how each answer ended. Fed with that, the scheduler must
-plan every step as it did live: who was scheduled with how many tokens, who was left out and why, who was preempted.
+long every step took, which blocks of whose content were equal, and how each answer ended. Fed with that, the scheduler
+must plan every step as it did live: who was scheduled with how many tokens, who was left out and why, who was preempted.
 `replay_log` runs it again and compares step by step; the first step that differs is named with both sides.
 
     log, in order    Arrived | Finished by a command | PolicyChanged   ->  a command at its own time
