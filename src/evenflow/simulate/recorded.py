@@ -2,7 +2,7 @@
 
 The log of a live engine says when each command was taken (a request accepted, one aborted, the policy changed), how
 long every step took, which blocks of whose content were equal, and how each answer ended. Fed with that, the scheduler
-must plan every step as it did live: who was scheduled with how many tokens, who was left out and why, who was preempted.
+must plan every step as it did live: who was scheduled with how many tokens, who was left out and why, who lost a seat.
 `replay_log` runs it again and compares step by step; the first step that differs is named with both sides.
 
     log, in order    Arrived | Finished by a command | PolicyChanged   ->  a command at its own time
