@@ -23,7 +23,7 @@ from evenflow.simulate.recorded import Repetition, replay_log
 BLOCK_SIZE = 4
 VOCAB_SIZE = 12
 CHANGES: list[dict[str, object]] = [
-    *({"preset": preset} for preset in PRESETS),
+    *(dict[str, object](preset=preset) for preset in PRESETS),
     {"order": "priority"},
     {"fairness": "vtc", "tenant_weights": {"ann": 3}},
     {"classes": {"gold": {"rank": -1, "guaranteed_seats": 0.2}}},

@@ -15,6 +15,7 @@ from evenflow.observe.fold import spans_of
 from evenflow.observe.spans import RequestSpan
 from evenflow.replay.measure import GROUPS, HEADLINE, Metric, values_of
 from evenflow.replay.record import Record
+from evenflow.replay.recorded import prefix_of
 from evenflow.replay.request import PlannedRequest, Reason, TokenCounts
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import Quality, StepCost
@@ -23,7 +24,6 @@ from evenflow.simulate.outcome import Simulation
 from evenflow.simulate.recorded import RecordedError, resolved_of
 from evenflow.simulate.run import simulate
 from evenflow.simulate.samples import samples_of
-from evenflow.workload.trace import PrefixBlocks
 
 _LEAST_ABOVE = 5
 """A percentile that fewer observations lie above is not compared."""
@@ -129,20 +129,10 @@ def _plan(index: int, span: RequestSpan, start: float, content: Sequence[int], b
         send_at=span.arrival_time - start,
         num_prompt_tokens=span.num_prompt_tokens,
         max_tokens=max(1, span.num_output_tokens),
-        prefix=_prefix(index, span.num_prompt_tokens, content, block_size),
+        prefix=prefix_of(index, span.num_prompt_tokens, content, block_size),
         service_class=span.service_class,
         tenant=span.tenant,
     )
-
-
-def _prefix(index: int, num_tokens: int, content: Sequence[int], block_size: int) -> PrefixBlocks | None:
-    """What the log numbers of the prompt, and content of its own where it does not."""
-    if not content:
-        return None
-    num_blocks = -(-num_tokens // block_size)
-    ids = [*content[: num_tokens // block_size]]
-    ids += [(1 << 60) + index] * (num_blocks - len(ids))
-    return PrefixBlocks(block_size, tuple(ids))
 
 
 def _live_record(span: RequestSpan, plan: PlannedRequest, start: float) -> Record:
