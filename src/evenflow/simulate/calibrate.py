@@ -30,7 +30,7 @@ from evenflow.engine.core import EngineCore
 from evenflow.engine.messages import Abort, Add, AskPolicy
 from evenflow.simulate.cost import Identity, Kind, StepCost
 from evenflow.simulate.cost_file import CostError
-from evenflow.simulate.fit import StepSample, fit_cost, quality_of
+from evenflow.simulate.fit import fit_cost, quality_of
 from evenflow.simulate.machine import this_engine, this_machine
 from evenflow.simulate.samples import samples_of
 
@@ -197,19 +197,14 @@ def calibrate(
         progress(min(1.0, (driver.now - begin) / seconds), said)
         if driver.now >= learning:
             break
-    learned = list(_samples(driver.records))
+    learned = list(samples_of(driver.records))
     driver.records.clear()
     progress(1.0 - _HELD_OUT_SHARE, "a run that the fit does not see")
     driver.by_chance(driver.now + seconds * _HELD_OUT_SHARE)
     cost = fit_cost(identity_of(facts, config.model), learned, kv_tokens=facts.num_kv_blocks * facts.block_size)
-    unseen = quality_of(cost, list(_samples(driver.records)), "a run of other requests under another budget")
+    unseen = quality_of(cost, list(samples_of(driver.records)), "a run of other requests under another budget")
     progress(1.0, "fitted")
-    return replace(cost, qualities=(*cost.qualities, unseen), gap_seconds=0.0, block_size=facts.block_size)
-
-
-def _samples(records: list[StepRecord]) -> Iterator[StepSample]:
-    """Gaps are the driver's own here, not those of a serving loop."""
-    return (sample._replace(gap_seconds=None) for sample in samples_of(records))
+    return replace(cost, qualities=(*cost.qualities, unseen), block_size=facts.block_size)
 
 
 def identity_of(facts: EngineFacts, model: str) -> Identity:

@@ -247,11 +247,12 @@ def fit_cost(identity: Identity, samples: Iterable[StepSample], *, kv_tokens: in
 
 
 def _typical_gap(gaps: Sequence[float]) -> float:
-    """The mean of those that are not outliers: pauses of the loop count, a stopped process does not."""
+    """The mean without the longest twentieth: what the loop does after every step counts (applying it, delivering),
+    and what it does now and then does not."""
     if not gaps:
         return 0.0
     ordered = np.sort(np.array(gaps))
-    return float(ordered[: max(1, round(0.99 * len(ordered)))].mean())
+    return float(ordered[: max(1, round(0.95 * len(ordered)))].mean())
 
 
 def _notes(hull: Sequence[Bounds]) -> tuple[str, ...]:
