@@ -70,7 +70,6 @@ class Replica:
         self._may_leap = may_leap
         self._maker = RequestMaker()
         self._cached: dict[RequestId, int] = {}
-        self._owed: dict[RequestId, int] = {}
         executor = SimulatedExecutor(self.timer.step_seconds, self.clock.advance, _link(cost))
         self._core: EngineCore = assemble(resolved, executor, clock=self.clock, stopwatch=stopped_watch)
         self._core.announce(settings)
@@ -91,11 +90,13 @@ class Replica:
         """A request arrives; the loop takes it as soon as it can. It may be refused at once, or shed others."""
         self.clock.advance_to(arrival)
         request = self._maker.request(plan, arrival)
-        owed = plan.num_prompt_tokens + plan.max_tokens
-        self._owed[request.id] = owed
-        self.outstanding_tokens += owed
+        self.outstanding_tokens += plan.num_prompt_tokens + plan.max_tokens
         self._core.accept(Add(request))
         return self._take(self._core.news()) if self._core.has_news else []
+
+    def is_done_with(self, plan: PlannedRequest) -> None:
+        """It owes nothing to this request any more."""
+        self.outstanding_tokens -= plan.num_prompt_tokens + plan.max_tokens
 
     def step(self, until: float) -> list[Ended]:
         """One step; or, where nothing can change before `until`, several at once."""
@@ -153,7 +154,6 @@ class Replica:
         ]
         ended += [Ended(each.request_id, self.now, None, each, (), 0) for each in result.refusals]
         for each in ended:
-            self.outstanding_tokens -= self._owed.pop(each.request_id)
             if each.finished is not None:
                 self.num_preemptions += each.finished.num_preemptions
         return ended

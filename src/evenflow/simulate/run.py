@@ -142,6 +142,7 @@ class _Run:
         for each in ended:
             place = self._place_of.pop(each.request_id)
             self._num_ended += 1
+            self._engines[self._kept.replica[place]].is_done_with(self._arrivals.plans[place])
             if self._kept.end(place, each):
                 self._arrivals.answered(place, each.time)
                 continue

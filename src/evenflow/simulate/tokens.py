@@ -18,11 +18,17 @@ from evenflow.simulate.config import VOCAB_SIZE
 from evenflow.workload.trace import PrefixBlocks
 
 
+_MOST_SHARED = 8192
+"""Longer prompts are not kept for others of their length: there may be as many lengths as requests."""
+
+
 class RequestMaker:
     """Makes requests when they arrive: until then a trace is all that is held."""
 
     def __init__(self) -> None:
-        self._sampling: dict[int, SamplingParams] = {}  # few lengths, many requests
+        # Few lengths, many requests.
+        self._sampling: dict[int, SamplingParams] = {}
+        self._zeros: dict[int, array[int]] = {}
 
     def request(self, plan: PlannedRequest, arrival_time: float) -> Request:
         sampling = self._sampling.get(plan.max_tokens)
@@ -30,7 +36,7 @@ class RequestMaker:
             sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=0.0, ignore_eos=True)
             self._sampling[plan.max_tokens] = sampling
         prefix = plan.prefix
-        tokens = array("B", bytes(plan.num_prompt_tokens)) if prefix is None else _tokens(plan, prefix)
+        tokens = self._of_nobody(plan.num_prompt_tokens) if prefix is None else _tokens(plan, prefix)
         return Request(
             id=RequestId(plan.request_id),
             # The core asks for its length and for pieces of it, and an array gives both.
@@ -41,6 +47,15 @@ class RequestMaker:
             tenant=plan.tenant if plan.tenant is not None else DEFAULT_TENANT,
             service_class=plan.service_class if plan.service_class is not None else DEFAULT_CLASS,
         )
+
+
+    def _of_nobody(self, num_tokens: int) -> "array[int]":
+        zeros = self._zeros.get(num_tokens)
+        if zeros is None:
+            zeros = array("B", bytes(num_tokens))
+            if num_tokens <= _MOST_SHARED:
+                self._zeros[num_tokens] = zeros
+        return zeros
 
 
 def _tokens(plan: PlannedRequest, prefix: PrefixBlocks) -> "array[int]":
