@@ -2,7 +2,8 @@
 
 stepping   steps per second without leaps, at a few and at many streams: the scheduler's own work is most of it
 an hour    the Azure conversation hour (19,366 requests), leaps allowed; a likeness of it where the file is not there
-memory     bytes of a request that waits or runs, and of one that has ended: traced allocations over their number
+memory     bytes of a request that waits or runs, and of one that has ended: traced allocations over their number,
+               without the prefix cache, whose index grows with the KV memory and not with the requests
 """
 
 import tracemalloc
@@ -12,6 +13,7 @@ from itertools import cycle, islice
 from math import inf
 from random import Random
 
+from evenflow.replay.request import PlannedRequest
 from evenflow.simulate.arrivals import plans_of
 from evenflow.simulate.catalogue import find_cost
 from evenflow.simulate.config import SimulationConfig
@@ -82,6 +84,10 @@ def _config(max_num_seqs: int) -> SimulationConfig:
     return SimulationConfig(policy="vllm", max_num_seqs=max_num_seqs, max_num_batched_tokens=2048)
 
 
+_SMALL = replace(_config(64), prefix_caching=False, num_blocks=4096)
+"""A pool that has soon gone round: what it allocates for itself while it does is not a request's."""
+
+
 def _stepping(rows: Sequence[TraceRequest], cost: StepCost, max_num_seqs: int) -> tuple[float, float]:
     done = simulate(rows, cost, _config(max_num_seqs), leap=False)
     num_tokens = sum(row.num_output_tokens for row in rows)
@@ -89,7 +95,7 @@ def _stepping(rows: Sequence[TraceRequest], cost: StepCost, max_num_seqs: int) -
 
 
 def _replica(cost: StepCost) -> Replica:
-    resolved = _config(64).resolve(cost.kv_tokens)
+    resolved = _SMALL.resolve(cost.kv_tokens)
     return Replica(0, resolved, cost, (), seed=0, sink=None, may_leap=True)
 
 
@@ -109,17 +115,15 @@ def _bytes_in_flight(rows: Sequence[TraceRequest], cost: StepCost) -> float:
 
 
 def _bytes_finished(rows: Sequence[TraceRequest], cost: StepCost) -> float:
-    """What a run leaves behind, less what a run of no length leaves."""
-    short = [replace(row, num_prompt_tokens=min(row.num_prompt_tokens, 512)) for row in rows]
-    plans = plans_of(short)
-    left = [_left_by(plans[:1], cost), _left_by(plans, cost)]
-    return (left[1] - left[0]) / (len(plans) - 1)
+    """What a run leaves behind, less what a run of half its length leaves."""
+    half, plans = len(rows) // 2, plans_of(rows)
+    return (_left_by(plans, cost) - _left_by(plans[:half], cost)) / (len(plans) - half)
 
 
-def _left_by(plans: Sequence[object], cost: StepCost) -> int:
+def _left_by(plans: Sequence[PlannedRequest], cost: StepCost) -> int:
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
-    done = simulate(plans, cost, _config(64))  # type: ignore[arg-type]  # plans, as `plans_of` made them
+    done = simulate(plans, cost, _SMALL)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert done.num_steps > 0
