@@ -36,8 +36,8 @@ from evenflow.simulate.samples import samples_of
 
 MIN_SECONDS = 5.0
 _HELD_OUT_SHARE = 0.2
-_TRIAL_SECONDS = 1.5
-_DECODE_STEPS = 24
+_TRIAL_SECONDS = 1.0
+_DECODE_STEPS = 16
 _WARM_UP_STEPS = 12
 _LEAST_TOKENS = 16
 # Bases of a Halton sequence: three numbers in [0, 1) that fill the cube evenly.
