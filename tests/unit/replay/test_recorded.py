@@ -87,7 +87,7 @@ def test_what_is_neither_is_told_by_the_reader_of_traces(tmp_path: Path) -> None
 def test_what_prompts_had_in_common_they_have_again(tmp_path: Path) -> None:
     started = ConfigChanged(0.0, (), (("block_size", 4),))
     ends = [replace(finished(name, 5), content=content) for name, content in (("a", (7, 8, 9)), ("b", (7, 3)))]
-    log = [started, arrived("a", 1.0), arrived("b", 2.0), *ends]
+    log: list[Event] = [started, arrived("a", 1.0), arrived("b", 2.0), *ends]
     first, second = open_trace(written(tmp_path / "e.jsonl", log), Reading()).requests
     assert first.prefix is not None
     assert second.prefix is not None
