@@ -17,7 +17,6 @@ from evenflow.replay.request import PlannedRequest
 from evenflow.simulate.config import VOCAB_SIZE
 from evenflow.workload.trace import PrefixBlocks
 
-
 _MOST_SHARED = 8192
 """Longer prompts are not kept for others of their length: there may be as many lengths as requests."""
 
@@ -47,7 +46,6 @@ class RequestMaker:
             tenant=plan.tenant if plan.tenant is not None else DEFAULT_TENANT,
             service_class=plan.service_class if plan.service_class is not None else DEFAULT_CLASS,
         )
-
 
     def _of_nobody(self, num_tokens: int) -> "array[int]":
         zeros = self._zeros.get(num_tokens)
