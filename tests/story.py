@@ -81,6 +81,7 @@ def step(
         prefill_tokens=prefill,
         decode_tokens=len(names),
         attended_context_tokens=0,
+        decode_context_tokens=0,
         num_scheduled=len(names),
         running=running,
         waiting=waiting,

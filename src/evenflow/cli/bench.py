@@ -41,6 +41,16 @@ for _name, _where, _help in (
         "Measure what the engine process holds in memory, once loaded and with a full KV cache.",
     ),
     (
+        "simulator",
+        "bench_simulator:simulator",
+        "Measure the simulator: steps per second, an hour of real traffic, bytes per request.",
+    ),
+    (
+        "fidelity",
+        "bench_simulator:fidelity",
+        "Calibrate, run other traffic live, simulate it, and hold one against the other.",
+    ),
+    (
         "peers",
         "bench_peers:peers",
         "Run the same work on evenflow and on other engines, in turns, and print figures and ratios.",

@@ -30,6 +30,14 @@ for _name, _where, _help in (
         "Replay a trace of real traffic against any OpenAI-compatible server and measure it.\n\n"
         "Writes a result file and a page. The status is 1 if the figures are not about the load that was asked for.",
     ),
+    (
+        "simulate",
+        "evenflow.cli.simulate:simulate",
+        "Run a trace through the scheduler on a virtual clock, with the result of a replay.",
+    ),
+    ("calibrate", "evenflow.cli.calibrate:calibrate", "Fit what a step costs on this machine, to simulate with."),
+    ("validate", "evenflow.cli.validate:validate", "Hold a simulation against the event log of the live run."),
+    ("costs", "evenflow.cli.costs:app", "List the ready-made step costs, what each is and how good."),
     ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
     ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),

@@ -84,6 +84,10 @@ class BlockPool:
             del self._block_of[block_hash]
             self._hash_of[block_id] = None
 
+    def layout(self) -> tuple[tuple[BlockId, ...], tuple[BlockHash | None, ...]]:
+        """The free blocks, first taken first, and what each block holds."""
+        return tuple(self._free), tuple(self._hash_of)
+
     def check(self, expected_references: Sequence[int]) -> None:
         """Re-derive everything from the tables' references and compare."""
         assert list(expected_references) == self._references

@@ -9,7 +9,7 @@ from evenflow.core.plan import Door, LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId, RequestState
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Arrived:
     tenant: str
     service_class: str
     priority: int
+    ttft_deadline: float | None = None
+    prompt_logprobs: bool = False
 
     @classmethod
     def of(cls, state: RequestState, now: float) -> "Arrived":
@@ -39,6 +41,8 @@ class Arrived:
             tenant=request.tenant,
             service_class=request.service_class,
             priority=request.priority,
+            ttft_deadline=request.ttft_deadline,
+            prompt_logprobs=request.sampling.prompt_logprobs is not None,
         )
 
 
@@ -90,7 +94,11 @@ class FirstToken:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event of every accepted request; there is exactly one."""
+    """The last event of every accepted request; there is exactly one.
+
+    `content` numbers what its full KV blocks held, as far as the prefix cache asked: equal numbers are equal prefixes
+    up to and with that block. So a log says who could share with whom, and nothing of what was written.
+    """
 
     time: float
     step: int
@@ -100,6 +108,7 @@ class Finished:
     num_output_tokens: int
     num_computed_tokens: int
     num_preemptions: int
+    content: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, state: RequestState, reason: FinishReason, step: int, now: float) -> "Finished":
@@ -112,6 +121,7 @@ class Finished:
             num_output_tokens=state.num_output_tokens,
             num_computed_tokens=state.num_computed_tokens,
             num_preemptions=state.num_preemptions,
+            content=tuple([int.from_bytes(block_hash[:6], "little") for block_hash in state.block_hashes]),
         )
 
 
@@ -119,7 +129,8 @@ class Finished:
 class StepRecord:
     """One iteration. `scheduled` is (request, tokens) in plan order; `emitted` are the requests that got a token.
 
-    `attended_context_tokens` sums, over fed tokens, the positions each attends to: what attention's cost depends on.
+    `attended_context_tokens` sums, over fed tokens, the positions each attends to: what attention's cost depends on;
+    `decode_context_tokens` is the part of it that streams at their last known token attend to.
     `swap_seconds` of `device_seconds` went into copying blocks out to host memory and in from there.
     """
 
@@ -129,6 +140,7 @@ class StepRecord:
     prefill_tokens: int
     decode_tokens: int
     attended_context_tokens: int
+    decode_context_tokens: int
     num_scheduled: int
     running: int
     waiting: int
@@ -152,15 +164,21 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigChanged:
-    """The engine started with, or was moved to, these settings (names and printable values)."""
+    """The engine started with, or was moved to, these settings (names and printable values).
+
+    `limits` and `policy` (a table as JSON) are the same for programs: exactly what decisions depend on.
+    """
 
     time: float
     settings: tuple[tuple[str, str], ...]
+    limits: tuple[tuple[str, int], ...] = ()
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """The scheduling policy was replaced between two steps. `settings` are all of its fields, printable.
+    """The scheduling policy was replaced between two steps. `settings` are all of its fields, printable, and `policy`
+    the same as a table in JSON.
 
     `moved` are the live requests, waiting or running, whose flow is another one now: (request, flow).
     """
@@ -169,6 +187,7 @@ class PolicyChanged:
     step: int
     settings: tuple[tuple[str, str], ...]
     moved: tuple[tuple[RequestId, str], ...]
+    policy: str = ""
 
 
 Event = Arrived | Rejected | Scheduled | Preempted | FirstToken | Finished | StepRecord | ConfigChanged | PolicyChanged

@@ -75,6 +75,8 @@ class House:
         state.num_passed_by = 0
         if not resumed:
             state.num_cached_tokens = num_cached
+            if type(state.token_ids) is not list:
+                state.token_ids = state.token_ids[:]  # shared with its request until now
             self.policy.fairness.admitted(state, state.num_remaining_tokens)
         insort(self.running, state, key=by_key)
         mine = self.policy.classes.of(state.place.service_class)

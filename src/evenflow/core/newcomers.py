@@ -87,6 +87,11 @@ class Newcomers:
             if not buckets:
                 del queue.tokens_by_place[state.place.flow]
 
+    @property
+    def first_deadline(self) -> float | None:
+        """Nobody's deadline comes before this one."""
+        return self._by_deadline[0][0] if self._by_deadline else None
+
     def expired(self, now: float) -> Iterator[RequestState]:
         """Those whose deadline has come. The caller ends each before it asks for the next."""
         while self._by_deadline and self._by_deadline[0][0] <= now:

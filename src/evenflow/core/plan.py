@@ -118,7 +118,9 @@ class StepPlan:
     """`left` gave up their place since the last plan (finished, aborted or preempted); apply it before `entered`.
 
     A decode token is the one token of a request that has already given output; every other fed token is prefill.
-    `attended_context_tokens` is summed over fed tokens: the number of positions each attends to, itself included.
+    `attended_context_tokens` is summed over fed tokens: the number of positions each attends to, itself included;
+    `decode_context_tokens` is the part of it that streams which are at their last
+    known token attend to.
     """
 
     step: int
@@ -127,6 +129,7 @@ class StepPlan:
     num_prefill_tokens: int = 0
     num_decode_tokens: int = 0
     attended_context_tokens: int = 0
+    decode_context_tokens: int = 0
     num_cached_tokens: int = 0
     entered: tuple[Entry, ...] = ()
     left: tuple[RequestId, ...] = ()

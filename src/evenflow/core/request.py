@@ -203,6 +203,9 @@ class Place(NamedTuple):
 NOWHERE = Place("", "", "", False)
 
 
+_NONE: frozenset[int] = frozenset()
+
+
 @dataclass(slots=True, eq=False)
 class RequestState:
     """How a request stands. Owned by the scheduler; nobody else writes to it.
@@ -229,10 +232,13 @@ class RequestState:
     stop_token_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        self.token_ids = list(self.request.prompt_token_ids)
+        prompt = self.request.prompt_token_ids
+        # A simulation's prompts are arrays, which it has many of and reads none; it copies one when its request runs.
+        self.token_ids = list(prompt) if type(prompt) is tuple else prompt  # type: ignore[assignment]
         sampling = self.request.sampling
         eos = () if sampling.ignore_eos else self.request.eos_token_ids
-        self.stop_token_ids = frozenset(sampling.stop_token_ids) | frozenset(eos)
+        stops = (*sampling.stop_token_ids, *eos)
+        self.stop_token_ids = frozenset(stops) if stops else _NONE
 
     def move_to(self, status: RequestStatus) -> None:
         assert status in TRANSITIONS[self.status], f"{self.request.id}: {self.status} -> {status}"

@@ -14,6 +14,7 @@ What is decided *how* is the policy's (policy/), which may be replaced between t
 watermark, and `add` refuses what could not run alone.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 
 from evenflow.core.admission import admit
@@ -30,14 +31,15 @@ from evenflow.core.intake import (
     room_in_queue,
 )
 from evenflow.core.kv_cache import KVCacheManager
+from evenflow.core.leap import Steady, advance, steady
 from evenflow.core.learned import Learned
 from evenflow.core.memory import secure_memory
-from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
+from evenflow.core.plan import Door, RequestOutput, StepOutcome, StepPlan, TokenLogprobs
 from evenflow.core.policy.interleave import Demand
 from evenflow.core.policy.registry import PIECES, Pieces, build_policy, limits_of
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.policy.spec import PolicySpec
-from evenflow.core.policy.table import printable
+from evenflow.core.policy.table import policy_to_table, printable
 from evenflow.core.ports import EventSink
 from evenflow.core.request import FinishReason, Request, RequestId, RequestState, RequestStatus
 from evenflow.core.step_time import StepWork
@@ -75,14 +77,35 @@ class Scheduler:
         self._accepted = 0
         self._gaps: dict[RequestId, int] = {}  # decodes left out of the last step, and of how many in a row
         self._planned = (StepWork(0, 0, 0, 0), 0.0)  # the last step's work, and when it was planned
+        self._last_doors: tuple[Door, ...] | None = None  # if nobody has come or gone since, and all decoded
 
     def _built(self, spec: PolicySpec) -> SchedulingPolicy:
         limits = limits_of(spec, self._config, num_blocks=self._kv.num_blocks, block_size=self._kv.block_size)
         return build_policy(spec, limits, self._learned, self._pieces)
 
     @property
+    def limits(self) -> tuple[tuple[str, int], ...]:
+        """What decisions depend on besides the policy, by name."""
+        config, kv = self._config, self._kv
+        return (
+            ("max_num_seqs", config.max_num_seqs),
+            ("max_num_batched_tokens", config.max_num_batched_tokens),
+            ("max_model_len", config.max_model_len),
+            ("watermark_blocks", config.watermark_blocks),
+            ("num_blocks", kv.num_blocks),
+            ("block_size", kv.block_size),
+            ("num_host_blocks", kv.num_host_blocks),
+            ("prefix_caching", int(kv.prefix_caching)),
+        )
+
+    @property
     def has_work(self) -> bool:
         return bool(self._states)
+
+    @property
+    def step(self) -> int:
+        """The number of the last step."""
+        return self._house.step
 
     @property
     def num_running(self) -> int:
@@ -127,6 +150,7 @@ class Scheduler:
         ended = [self._end_waiting(victim, FinishReason.SHED, now) for victim in shed]
         self._states[request.id] = state
         house.wait(state)
+        self._last_doors = None
         self._emit(Arrived.of(state, now))
         return ended
 
@@ -156,6 +180,7 @@ class Scheduler:
         state.move_to(RequestStatus.FINISHED)
         state.finish_reason = reason
         del self._states[state.request.id]
+        self._last_doors = None
         self._house.policy.fairness.ended(state.request.id)
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._learned.output_lengths.observe(state.place.service_class, state.num_output_tokens)
@@ -172,9 +197,10 @@ class Scheduler:
         if problems:
             raise PolicyError(problems)
         moved = house.move_under(policy)
+        self._last_doors = None
         policy.fairness.take_over(old.fairness, house.running)
         flows = tuple((state.request.id, state.place.flow) for state in moved)
-        self._emit(PolicyChanged(now, house.step, printable(spec), flows))
+        self._emit(PolicyChanged(now, house.step, printable(spec), flows, json.dumps(policy_to_table(spec))))
 
     def _stranded(self, policy: SchedulingPolicy) -> Iterator[PolicyProblem]:
         for state in self._states.values():
@@ -201,6 +227,8 @@ class Scheduler:
         self._hand_out(draft, budget, now)
         left, house.left = tuple(house.left), []
         swap_out, swap_in = self._kv.take_copies()
+        all_decode = not (draft.prefills or draft.preempted or draft.left_out)
+        self._last_doors = tuple(draft.doors) if all_decode else None
         return StepPlan(
             step=house.step,
             chunks=tuple(draft.chunks),
@@ -208,6 +236,7 @@ class Scheduler:
             num_prefill_tokens=draft.num_prefill_tokens,
             num_decode_tokens=draft.num_decode_tokens,
             attended_context_tokens=draft.decode_context + draft.prefill_context,
+            decode_context_tokens=draft.decode_context,
             num_cached_tokens=draft.num_cached_tokens,
             entered=tuple(draft.entered),
             left=left,
@@ -289,6 +318,16 @@ class Scheduler:
             _new_prompt_logprobs(state, start, outcome),
             state.num_cached_tokens,
         )
+
+    # ---- many at once, on a virtual clock --------------------------------------------------------------------------
+
+    def steady(self) -> Steady | None:
+        """What the coming steps are all like, if nothing comes; None if they may differ (leap.py)."""
+        return None if self._gaps else steady(self._house, self._last_doors)
+
+    def leap(self, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> list[int]:
+        """Take those steps, as far as memory goes: the KV blocks that each of them took."""
+        return advance(self._house, self._learned, what, starts, ends)
 
     # ---- looking in ------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ building a torch engine does.
 """
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, cast
@@ -13,7 +15,7 @@ from evenflow.core.config import SchedulerConfig
 from evenflow.core.events import Event
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.policy.spec import PolicySpec
-from evenflow.core.ports import Executor
+from evenflow.core.ports import Clock, Executor
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import EngineFacts, MemoryUse
 from evenflow.engine.clock import MonotonicClock
@@ -143,9 +145,15 @@ def load_model(config: EngineConfig) -> LoadedModel:
 
 
 def assemble(
-    resolved: ResolvedEngine, executor: Executor, *, policy: PolicySpec | None = None, paranoid: bool = False
+    resolved: ResolvedEngine,
+    executor: Executor,
+    *,
+    policy: PolicySpec | None = None,
+    paranoid: bool = False,
+    clock: Clock | None = None,
+    stopwatch: Callable[[], float] = time.perf_counter,
 ) -> EngineCore:
-    """`policy` is that of the configuration if not given."""
+    """`policy` is that of the configuration, and the clock the system's, if not given."""
     events: list[Event] = []
     kv = KVCacheManager(
         num_blocks=resolved.num_blocks,
@@ -165,7 +173,9 @@ def assemble(
         policy or resolved.policy,
         events.append,
     )
-    return EngineCore(scheduler, executor, MonotonicClock(), events, check_every_step=paranoid)
+    return EngineCore(
+        scheduler, executor, clock or MonotonicClock(), events, check_every_step=paranoid, stopwatch=stopwatch
+    )
 
 
 def _facts(built: _Built) -> EngineFacts:

@@ -7,20 +7,29 @@ The world around it (clock, executor, where commands come from, where results go
 
 import json
 import time
+from collections.abc import Callable, Sequence
 
 from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.core.kv_cache import KVCacheManager
+from evenflow.core.leap import Steady
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
-from evenflow.core.policy.table import policy_from_table
+from evenflow.core.policy.table import policy_from_table, policy_to_table
 from evenflow.core.ports import Clock, Executor
 from evenflow.core.request import FinishReason
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import PolicyView
 from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswer, Refusal, StepResult
 
+StepTimes = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Of several steps: when each starts, when it ends, and what the device takes."""
+
 
 class EngineCore:
-    """`events` is what the scheduler emits into; each result carries what has gathered there since the last."""
+    """`events` is what the scheduler emits into; each result carries what has gathered there since the last.
+
+    `stopwatch` measures what a decision takes; a simulation, whose logs are to be the same every time, stops it.
+    """
 
     def __init__(
         self,
@@ -30,6 +39,7 @@ class EngineCore:
         events: list[Event],
         *,
         check_every_step: bool = False,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -39,6 +49,7 @@ class EngineCore:
         self._refusals: list[Refusal] = []
         self._answers: list[PolicyAnswer] = []
         self._check_every_step = check_every_step
+        self._stopwatch = stopwatch
 
     @property
     def has_work(self) -> bool:
@@ -49,9 +60,15 @@ class EngineCore:
         """Whether there is something to deliver although no step ran."""
         return bool(self._events or self._outputs or self._refusals or self._answers)
 
+    @property
+    def kv(self) -> KVCacheManager:
+        """To look at."""
+        return self._scheduler.kv
+
     def announce(self, settings: tuple[tuple[str, str], ...]) -> None:
         """Put the settings into the log; they come with the next result."""
-        self._events.append(ConfigChanged(self._clock.now(), settings))
+        policy = json.dumps(policy_to_table(self._scheduler.policy.spec))
+        self._events.append(ConfigChanged(self._clock.now(), settings, self._scheduler.limits, policy))
 
     def accept(self, command: Command) -> None:
         now = self._clock.now()
@@ -89,9 +106,9 @@ class EngineCore:
         if not self._scheduler.has_work:
             return self.news()
         # Measured apart from the clock, which stands still while a simulation thinks.
-        began = time.perf_counter()
+        began = self._stopwatch()
         plan = self._scheduler.schedule(now=start)
-        schedule_seconds = time.perf_counter() - began
+        schedule_seconds = self._stopwatch() - began
         outcome = self._executor.execute(plan)
         end = self._clock.now()
         outputs = self._scheduler.update(plan, outcome, now=end)
@@ -100,6 +117,68 @@ class EngineCore:
             self._scheduler.check()
         self._outputs.extend(outputs)
         return self.news()
+
+    def leap(self, times: Callable[[Steady], StepTimes], *, record: bool) -> int:
+        """Several steps at once, if they are surely all alike; how many there were. 0: take a step.
+
+        `times` says when each would begin and end on the virtual clock, which it leaves to the caller. With `record`
+        the log has each of them.
+        """
+        if self._events or self._outputs:
+            return 0
+        what = self._scheduler.steady()
+        if what is None or (record and what.token_budget is None):
+            return 0
+        starts, ends, device_seconds = times(what)
+        if not ends:
+            return 0
+        kv = self._scheduler.kv
+        used = kv.num_blocks - kv.num_free_blocks
+        first_step = self._scheduler.step + 1
+        grown = self._scheduler.leap(what, starts, ends)
+        if record:
+            for index, num_blocks in enumerate(grown):
+                used += num_blocks
+                seconds = starts[index], ends[index], device_seconds[index]
+                self._events.append(self._leapt(what, first_step + index, index, used, seconds))
+        if self._check_every_step:
+            self._scheduler.check()
+        return len(grown)
+
+    def _leapt(
+        self, what: Steady, step: int, index: int, kv_blocks_used: int, seconds: tuple[float, float, float]
+    ) -> StepRecord:
+        kv, num_decodes = self._scheduler.kv, len(what.request_ids)
+        context = what.decode_context + index * num_decodes
+        assert what.token_budget is not None
+        return StepRecord(
+            step=step,
+            start=seconds[0],
+            end=seconds[1],
+            prefill_tokens=0,
+            decode_tokens=num_decodes,
+            attended_context_tokens=context,
+            decode_context_tokens=context,
+            num_scheduled=num_decodes,
+            running=num_decodes,
+            waiting=self._scheduler.num_waiting,
+            kv_blocks_used=kv_blocks_used,
+            kv_blocks_total=kv.num_blocks,
+            host_blocks_used=kv.num_host_blocks - kv.num_free_host_blocks,
+            host_blocks_total=kv.num_host_blocks,
+            token_budget=what.token_budget,
+            preemptions=0,
+            cached_tokens=0,
+            swapped_out_blocks=0,
+            swapped_in_blocks=0,
+            schedule_seconds=0.0,
+            device_seconds=seconds[2],
+            swap_seconds=0.0,
+            scheduled=tuple([(request_id, 1) for request_id in what.request_ids]),
+            emitted=what.request_ids,
+            left_out=(),
+            doors=what.doors,
+        )
 
     def news(self) -> StepResult:
         """Everything since the last result, handed over once."""
@@ -121,6 +200,7 @@ class EngineCore:
             prefill_tokens=plan.num_prefill_tokens,
             decode_tokens=plan.num_decode_tokens,
             attended_context_tokens=plan.attended_context_tokens,
+            decode_context_tokens=plan.decode_context_tokens,
             num_scheduled=len(plan.chunks),
             running=self._scheduler.num_running,
             waiting=self._scheduler.num_waiting,

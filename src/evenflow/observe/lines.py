@@ -2,7 +2,7 @@
 
 Each event class has a line class made from its fields, so the log's schema *is* core/events.py. Reading is strict: a
 missing, unknown or mistyped field is an error. A step's line leaves out what nearly always says nothing new: `emitted`
-if everyone scheduled got one token, in that order, and `left_out` and `doors` if they are empty.
+if everyone scheduled got one token, in that order, and `left_out` and `doors` if they are empty; so do a few others.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from evenflow.core.events import SCHEMA_VERSION, Event, StepRecord
+from evenflow.core.events import SCHEMA_VERSION, Arrived, ConfigChanged, Event, Finished, StepRecord
 
 
 class Header(msgspec.Struct, frozen=True, tag="Log", forbid_unknown_fields=True):
@@ -29,11 +29,16 @@ class AnyHeader(msgspec.Struct, frozen=True, tag="Log"):
 
 
 _EVENT_CLASSES: tuple[type[Event], ...] = get_args(Event)
-_STEP_DEFAULTS: Mapping[str, object] = {"emitted": None, "left_out": (), "doors": ()}
+_DEFAULTS: Mapping[type[Event], Mapping[str, object]] = {
+    StepRecord: {"emitted": None, "left_out": (), "doors": ()},
+    Arrived: {"prompt_logprobs": False},
+    Finished: {"content": ()},
+    ConfigChanged: {"limits": (), "policy": ""},
+}
 
 
 def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
-    defaults = _STEP_DEFAULTS if event_class is StepRecord else {}
+    defaults = _DEFAULTS.get(event_class, {})
     specs: list[tuple[str, Any] | tuple[str, Any, Any]] = []  # Any: here a field's type is a value
     for field in fields(event_class):
         if field.name not in defaults:

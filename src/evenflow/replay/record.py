@@ -36,8 +36,8 @@ class Record:
     reason: Reason | None
     detail: str | None
     token_counts: TokenCounts | None
-    chunk_times: tuple[float, ...]
-    chunk_tokens: tuple[int, ...]
+    chunk_times: Sequence[float]
+    chunk_tokens: Sequence[int]
 
     @property
     def ok(self) -> bool:

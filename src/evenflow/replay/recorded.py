@@ -1,21 +1,22 @@
 """What a server recorded as a trace: its event log can be replayed like any other traffic.
 
 A request's length is what it came to, not what it was allowed; one that the log does not see to its end has none, and
-is dropped. Content and shared prefixes are not in the log.
+is dropped. Content is not in the log, but which blocks of it were equal is, as far as the prefix cache asked.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from evenflow.core.events import Arrived, Finished
+from evenflow.core.events import Arrived, ConfigChanged, Finished
 from evenflow.core.request import DEFAULT_CLASS, DEFAULT_TENANT, RequestId
 from evenflow.observe.log import LogError, read_log
 from evenflow.workload.formats import Reading, read_trace
 from evenflow.workload.rows import open_text
-from evenflow.workload.trace import Trace, TraceError, TraceRequest
+from evenflow.workload.trace import PrefixBlocks, Trace, TraceError, TraceRequest
 
 EVENT_LOG = "evenflow event log"
 _HEAD_CHARS = 4096
@@ -41,7 +42,8 @@ def _is_event_log(path: Path) -> bool:
 def trace_of_log(path: Path, limit: int | None = None) -> Trace:
     """In order of arrival at the front."""
     arrived: dict[RequestId, Arrived] = {}
-    outputs: dict[RequestId, int] = {}
+    finished: dict[RequestId, Finished] = {}
+    block_size: int | None = None
     try:
         with read_log(path) as events:
             for event in events:
@@ -49,7 +51,9 @@ def trace_of_log(path: Path, limit: int | None = None) -> Trace:
                     case Arrived():
                         arrived[event.request_id] = event
                     case Finished():
-                        outputs[event.request_id] = event.num_output_tokens
+                        finished[event.request_id] = event
+                    case ConfigChanged():
+                        block_size = dict(event.limits).get("block_size", block_size)
                     case _:
                         pass
     except LogError as error:
@@ -57,14 +61,15 @@ def trace_of_log(path: Path, limit: int | None = None) -> Trace:
     requests = []
     dropped: Counter[str] = Counter()
     in_order = sorted(arrived.values(), key=lambda event: event.time)[:limit]
-    for event in in_order:
-        output = outputs.get(event.request_id)
-        if output is None:
+    for index, event in enumerate(in_order):
+        end = finished.get(event.request_id)
+        if end is None:
             dropped["not seen to its end"] += 1
-        elif output == 0:
+        elif end.num_output_tokens == 0:
             dropped["no output tokens"] += 1
         else:
-            requests.append(_request(event, output))
+            prefix = prefix_of(index, event.num_prompt_tokens, end.content, block_size)
+            requests.append(_request(event, end.num_output_tokens, prefix))
     if not requests:
         raise TraceError(f"{path}: none of the {len(in_order)} requests in this event log came to an output")
     start = requests[0].arrival_seconds
@@ -72,12 +77,26 @@ def trace_of_log(path: Path, limit: int | None = None) -> Trace:
     return Trace(str(path), EVENT_LOG, counted, len(in_order), tuple(dropped.items()))
 
 
-def _request(event: Arrived, num_output_tokens: int) -> TraceRequest:
+_OWN = 1 << 60
+"""Content that is nobody else's is numbered from here on; what a log numbers is below."""
+
+
+def prefix_of(index: int, num_tokens: int, content: Sequence[int], block_size: int | None) -> PrefixBlocks | None:
+    """What the log numbers of a prompt's blocks, and a number of its own for those that it does not."""
+    if not content or not block_size:
+        return None
+    ids = [*content[: num_tokens // block_size]]
+    ids += [_OWN + index] * (-(-num_tokens // block_size) - len(ids))
+    return PrefixBlocks(block_size, tuple(ids))
+
+
+def _request(event: Arrived, num_output_tokens: int, prefix: PrefixBlocks | None) -> TraceRequest:
     return TraceRequest(
         event.time,
         event.num_prompt_tokens,
         num_output_tokens,
         name=str(event.request_id),
+        prefix=prefix,
         service_class=event.service_class if event.service_class != DEFAULT_CLASS else None,
         tenant=event.tenant if event.tenant != DEFAULT_TENANT else None,
     )

@@ -174,11 +174,13 @@ def test_the_log_of_a_request_from_arrival_to_end() -> None:
     world.clock.advance_to(1.0)
     world.run()
     a = RequestId("a")
+    (finished,) = world.of(Finished)
+    assert len(finished.content) == 7 // world.block_size, "a number for each block that is full"
     expected: list[Event] = [
         Arrived(0.5, a, 1.0, 6, 2, "default", "t", "default", 3),
         Scheduled(1.0, 1, a, 0, resumed=False, swapped_in_tokens=0),
         FirstToken(3.0, 2, a),
-        Finished(4.0, 3, a, FinishReason.LENGTH, 6, 2, 7, 0),
+        Finished(4.0, 3, a, FinishReason.LENGTH, 6, 2, 7, 0, finished.content),
     ]
     assert world.events == expected
 

@@ -43,7 +43,7 @@ def test_every_event_of_real_runs_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_the_header_has_the_schema_version_and_the_settings(tmp_path: Path) -> None:
     lines = write(tmp_path / "run.jsonl", list(alone()))
-    assert lines[0] == '{"type":"Log","schema_version":1,"settings":{"max_num_seqs":"8"}}'
+    assert lines[0] == '{"type":"Log","schema_version":2,"settings":{"max_num_seqs":"8"}}'
     with read_log(tmp_path / "run.jsonl") as log:
         assert log.header.settings == {"max_num_seqs": "8"}
 
@@ -164,8 +164,8 @@ def test_a_line_that_was_cut_off_is_called_that(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "is empty; an event log begins with a header line"),
-        (b'{"type":"Log","schema_version":7,"codec":"x"}\n', "schema_version is 7, but this evenflow reads 1"),
-        (b'{"type":"Log","schema_version":1,"codec":"x"}\n', "line 1: field codec: Object contains unknown field"),
+        (b'{"type":"Log","schema_version":7,"codec":"x"}\n', "schema_version is 7, but this evenflow reads 2"),
+        (b'{"type":"Log","schema_version":2,"codec":"x"}\n', "line 1: field codec: Object contains unknown field"),
         (b'{"type":"Arrived"}\n', "is not an event log: its first line is not a header"),
         (b"TIMESTAMP,ContextTokens\n", "is not an event log: its first line is not a header"),
         (b"\x1f\x8b\x08\x00", "is not an event log: its first line is not a header"),

@@ -2,11 +2,12 @@
 
 import gzip
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from evenflow.core.events import Arrived, Event, Finished
+from evenflow.core.events import Arrived, ConfigChanged, Event, Finished
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.log import EventLogWriter
 from evenflow.replay.recorded import open_trace
@@ -81,3 +82,17 @@ def test_what_is_neither_is_told_by_the_reader_of_traces(tmp_path: Path) -> None
         open_trace(tmp_path / "x.csv", Reading())
     with pytest.raises(TraceError, match="cannot read"):
         open_trace(tmp_path / "missing.csv", Reading())
+
+
+def test_what_prompts_had_in_common_they_have_again(tmp_path: Path) -> None:
+    started = ConfigChanged(0.0, (), (("block_size", 4),))
+    ends = [replace(finished(name, 5), content=content) for name, content in (("a", (7, 8, 9)), ("b", (7, 3)))]
+    log: list[Event] = [started, arrived("a", 1.0), arrived("b", 2.0), *ends]
+    first, second = open_trace(written(tmp_path / "e.jsonl", log), Reading()).requests
+    assert first.prefix is not None
+    assert second.prefix is not None
+    # Ten tokens are two full blocks, of 7 and of what follows it, and two tokens of nobody else's.
+    assert first.prefix.ids[:2] == (7, 8)
+    assert second.prefix.ids[:2] == (7, 3)
+    assert first.prefix.ids[2] != second.prefix.ids[2]
+    assert first.prefix.covers(10)

@@ -1,0 +1,103 @@
+"""`evenflow validate`: a live run's log against its simulation, or against the scheduler's own decisions again."""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from evenflow.cli.options import Switch
+from evenflow.observe.log import read_log
+from evenflow.observe.summary import format_seconds
+from evenflow.simulate.catalogue import find_cost
+from evenflow.simulate.from_log import cost_of_log
+from evenflow.simulate.recorded import Repetition, replay_log
+from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Validation
+from evenflow.simulate.validate import validate as run_validation
+
+
+def validate(
+    log: Path, *, cost: str | None = None, recorded: Switch = False, groups: Switch = False, force: Switch = False
+) -> None:
+    """Simulate what an event log saw, and say how far off each figure is.
+
+    The status is 1 if, with --recorded, a decision differs.
+
+    Parameters
+    ----------
+    log
+        Event log of a server; .gz is unpacked.
+    cost
+        Cost to simulate with; fitted to this very log if none is given, which flatters it.
+    recorded
+        Feed the recorded step times and commands to the scheduler instead: every decision must come out the same.
+    groups
+        Show every length group as well.
+    force
+        Use a cost that was measured on another machine or with another evenflow.
+    """
+    console = Console(highlight=False)
+    with read_log(log) as reader:
+        events = list(reader)
+    if recorded:
+        again = replay_log(events)
+        _show_repetition(again, console)
+        sys.exit(0 if again.difference is None else 1)
+    if cost is not None:
+        step_cost = find_cost(cost, force=force)
+    else:
+        with read_log(log) as reader:
+            step_cost = cost_of_log(reader, "as logged")
+        console.print("no cost was given: it is fitted to this log itself, so the errors are not of a held-out run")
+    show_validation(run_validation(events, step_cost), console, groups=groups)
+
+
+def _show_repetition(again: Repetition, console: Console) -> None:
+    saw = (
+        f"{again.num_requests} requests, {again.num_preemptions} preemptions, {again.num_aborts} aborts, "
+        f"{again.num_policy_changes} changes of policy"
+    )
+    if again.difference is None:
+        console.print(f"{again.num_steps} steps decided again as they were live ({saw})", style="green", soft_wrap=True)
+    else:
+        console.print(f"after {again.num_steps} steps alike ({saw}): {again.difference}", style="red", soft_wrap=True)
+
+
+def show_validation(found: Validation, console: Console, *, groups: bool) -> None:
+    table = Table("", "", "figure", "n", "live", "simulated", "error", "asked for", box=None)
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for error in found.errors:
+        if error.group != "all" and not groups:
+            continue
+        asked = "" if error.limit is None else f"{error.limit:.0%}{' or 10 ms' if error.least_seconds else ''}"
+        table.add_row(
+            error.group,
+            error.metric,
+            error.figure,
+            str(error.num_observations),
+            format_seconds(error.live),
+            format_seconds(error.simulated),
+            f"{error.share:+.1%}",
+            asked,
+            style={None: None, True: "green", False: "red"}[error.met],
+        )
+    console.print(table)
+    steps = found.steps
+    if steps.mape is not None and steps.p95 is not None and steps.bias is not None:
+        mean, tail, total = STEP_LIMITS
+        console.print(
+            f"{steps.num_steps} live steps are predicted within {steps.mape:.1%} in the mean (asked for: {mean:.0%}), "
+            f"{steps.p95:.1%} at P95 ({tail:.0%}), {steps.bias:+.2%} in all ({total:.0%})",
+            soft_wrap=True,
+        )
+    console.print(
+        f"output tokens/s: {found.live_tokens_per_second:.4g} live, {found.simulated_tokens_per_second:.4g} simulated; "
+        f"preemptions: {found.live_preemptions} live, {found.simulated_preemptions} simulated (asked for: within "
+        f"{PREEMPTION_LIMIT:.0%})",
+        soft_wrap=True,
+    )
+    if found.has_changes:
+        console.print("the policy was changed during the run; the simulation has held on to the first", style="yellow")
+    for note in found.simulation.notes:
+        console.print(f"  {note}", soft_wrap=True)

@@ -1,0 +1,216 @@
+"""What a step costs: seconds from the few numbers that a step's work comes to.
+
+    P new prefill tokens, D decodes, N = P + D, A and K the positions that prefill and decode tokens attend to,
+    R requests scheduled
+
+    seconds = t0 + (w^p + (g N)^p)^(1/p) + r R + m(log2 N) + a A + k K
+
+A step reads all weights once (w) however few tokens it has, and computes with them for every token (g N): it takes the
+longer of the two, with a knee as sharp as p says. Attention adds what it reads (k K) and what it computes (a A), a
+request its own handling (r R), and m is what is left: a line through knots over the logarithm of N, for kernels that
+like some sizes better than others. No coefficient but those of m may be negative, so more work never costs less.
+
+Around that, real steps scatter: a factor exp(s z - s^2 / 2), z normal, of mean 1, with an s for each kind of step. A
+simulation without it would have tails that are too clean. Between two steps the loop itself takes `gap_seconds`.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import inf, log2
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenflow.core.events import StepRecord
+from evenflow.core.plan import StepPlan
+
+LEAST_SECONDS = 1e-6
+"""No step takes less, whatever a model says of work that it has never seen."""
+
+
+class Regime(Enum):
+    """Kinds of step that scatter differently."""
+
+    DECODE = "decode"
+    MIXED = "mixed"
+    PREFILL = "prefill"
+
+
+class StepFeatures(NamedTuple):
+    """The work of a step. Contexts are positions attended to, summed over fed tokens, each itself included."""
+
+    prefill_tokens: int
+    decode_tokens: int
+    prefill_context: int
+    decode_context: int
+    num_scheduled: int
+
+    @property
+    def num_tokens(self) -> int:
+        return self.prefill_tokens + self.decode_tokens
+
+    @property
+    def regime(self) -> Regime:
+        if not self.prefill_tokens:
+            return Regime.DECODE
+        return Regime.MIXED if self.decode_tokens else Regime.PREFILL
+
+    @classmethod
+    def of(cls, step: StepPlan | StepRecord) -> "StepFeatures":
+        if isinstance(step, StepPlan):
+            prefill_tokens, decode_tokens, num_scheduled = (
+                step.num_prefill_tokens,
+                step.num_decode_tokens,
+                len(step.chunks),
+            )
+        else:
+            prefill_tokens, decode_tokens, num_scheduled = step.prefill_tokens, step.decode_tokens, step.num_scheduled
+        decode_context = step.decode_context_tokens
+        prefill_context = step.attended_context_tokens - decode_context
+        return cls(prefill_tokens, decode_tokens, prefill_context, decode_context, num_scheduled)
+
+
+class Knot(NamedTuple):
+    log2_tokens: float
+    seconds: float
+
+
+class Bounds(NamedTuple):
+    """What a feature was between in the steps that a cost was fitted to."""
+
+    feature: str
+    low: float
+    high: float
+
+
+class Spread(NamedTuple):
+    """`sigma` is of the logarithm of measured over predicted seconds."""
+
+    regime: Regime
+    sigma: float
+    num_steps: int
+
+
+class Kind(Enum):
+    """Where a cost comes from, and so what it may be used for."""
+
+    MEASURED = "measured by this engine"
+    PUBLISHED = "fitted to published timings"
+    ROOFLINE = "computed from a device's data sheet"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a cost is the cost of. `engine` is evenflow's version; `settings` are those that change a step's time."""
+
+    kind: Kind
+    machine: str
+    model: str
+    engine: str
+    description: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How far predictions are from steps that the fit has not seen; shares, and None where nothing was held out.
+
+    `held_out` says what those steps are. `bias` is that of the total time, positive where predictions are too long.
+    """
+
+    held_out: str
+    num_steps: int
+    mape: float | None = None
+    p95: float | None = None
+    bias: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Seconds per token, position and request. `kv_tokens` is what the measured engine's KV cache held, if known, and
+    `swap_block_seconds` what copying one block of `block_size` tokens to or from host memory took, if it was seen."""
+
+    identity: Identity
+    fixed_seconds: float = 0.0
+    weight_seconds: float = 0.0
+    token_seconds: float = 0.0
+    sharpness: float = 4.0
+    request_seconds: float = 0.0
+    prefill_context_seconds: float = 0.0
+    decode_context_seconds: float = 0.0
+    knots: tuple[Knot, ...] = ()
+    gap_seconds: float = 0.0
+    spreads: tuple[Spread, ...] = ()
+    hull: tuple[Bounds, ...] = ()
+    qualities: tuple[Quality, ...] = ()
+    kv_tokens: int | None = None
+    swap_block_seconds: float | None = None
+    block_size: int | None = None
+    notes: tuple[str, ...] = ()
+    _knot_places: tuple[float, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_knot_places", tuple(knot.log2_tokens for knot in self.knots))
+
+    def seconds(self, features: StepFeatures) -> float:
+        """The expected duration."""
+        base = self.without_decode_context(features)
+        return max(base + self.decode_context_seconds * features.decode_context, LEAST_SECONDS)
+
+    def without_decode_context(self, features: StepFeatures) -> float:
+        """All but the last term: what stays the same while the same streams decode."""
+        prefill_tokens, decode_tokens, prefill_context, _, num_scheduled = features
+        num_tokens = prefill_tokens + decode_tokens
+        p = self.sharpness
+        knee: float = (self.weight_seconds**p + (self.token_seconds * num_tokens) ** p) ** (1.0 / p)
+        base = self.fixed_seconds + knee + self.request_seconds * num_scheduled + self.correction(num_tokens)
+        return base + self.prefill_context_seconds * prefill_context
+
+    def decode_seconds(self, features: StepFeatures, num_steps: int) -> NDArray[np.float64]:
+        """Of so many steps in which the same streams decode, from `features` on; bit for bit as `seconds` has them."""
+        contexts = features.decode_context + features.decode_tokens * np.arange(num_steps, dtype=np.float64)
+        base = self.without_decode_context(features)
+        return np.maximum(base + self.decode_context_seconds * contexts, LEAST_SECONDS)
+
+    def correction(self, num_tokens: int) -> float:
+        """m(log2 N): between knots a line, beyond the last ones what those say."""
+        places = self._knot_places
+        if not places or num_tokens < 1:
+            return 0.0
+        at = log2(num_tokens)
+        index = bisect_right(places, at)
+        if index in (0, len(places)):
+            return self.knots[index and -1].seconds
+        (x0, y0), (x1, y1) = self.knots[index - 1], self.knots[index]
+        return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+
+    def sigma(self, regime: Regime) -> float:
+        return next((spread.sigma for spread in self.spreads if spread.regime is regime), 0.0)
+
+    def outside_hull(self, features: StepFeatures) -> tuple[str, ...]:
+        """The features that are beyond what the fit has seen: there the prediction is a guess."""
+        return tuple(name for name, low, high in self.hull if not low <= getattr(features, name) <= high)
+
+
+HULL_FEATURES = (
+    "num_tokens",
+    "prefill_tokens",
+    "decode_tokens",
+    "prefill_context",
+    "decode_context",
+    "num_scheduled",
+)
+
+
+def hull_of(features: Sequence[StepFeatures]) -> tuple[Bounds, ...]:
+    return tuple(
+        Bounds(
+            name,
+            min((getattr(each, name) for each in features), default=inf),
+            max((getattr(each, name) for each in features), default=-inf),
+        )
+        for name in HULL_FEATURES
+    )

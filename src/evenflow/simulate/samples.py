@@ -1,0 +1,31 @@
+"""Steps of an event log as samples for a fit."""
+
+from collections.abc import Iterable, Iterator
+
+from evenflow.core.events import Event, StepRecord
+from evenflow.simulate.cost import StepFeatures
+from evenflow.simulate.fit import StepSample
+
+
+def samples_of(events: Iterable[Event]) -> Iterator[StepSample]:
+    """Every step that fed a token, in order. A step's time is from its plan to its tokens, so the scheduler's own time
+    is in it; the loop's time between two steps is the gap, where there was work to go on with."""
+    previous: StepRecord | None = None
+    for event in events:
+        if not isinstance(event, StepRecord):
+            continue
+        if previous is not None:
+            yield from _sample(previous, event)
+        previous = event
+    if previous is not None:
+        yield from _sample(previous, None)
+
+
+def _sample(record: StepRecord, following: StepRecord | None) -> Iterator[StepSample]:
+    seconds = record.end - record.start - record.swap_seconds
+    if seconds <= 0.0 or not record.scheduled:
+        return
+    had_work = record.running > 0 and following is not None
+    gap = max(0.0, following.start - record.end) if had_work and following is not None else None
+    copies = record.swapped_out_blocks + record.swapped_in_blocks
+    yield StepSample(StepFeatures.of(record), seconds, gap, copies, record.swap_seconds)

@@ -1,0 +1,194 @@
+"""How near a simulation comes to the live run whose log it is given: the same requests, at the same times, by a cost.
+
+Both sides are measured by the same code, from when the engine had a request in full to when a step gave its tokens;
+what HTTP adds is in neither. A request that was aborted live has no latency on either side, but takes its place in
+both.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evenflow.core.events import ConfigChanged, Event, Finished, PolicyChanged, StepRecord
+from evenflow.observe.fold import spans_of
+from evenflow.observe.spans import RequestSpan
+from evenflow.replay.measure import GROUPS, HEADLINE, Metric, values_of
+from evenflow.replay.record import Record
+from evenflow.replay.recorded import prefix_of
+from evenflow.replay.request import PlannedRequest, Reason, TokenCounts
+from evenflow.simulate.config import SimulationConfig
+from evenflow.simulate.cost import Quality, StepCost
+from evenflow.simulate.fit import quality_of
+from evenflow.simulate.outcome import Simulation
+from evenflow.simulate.recorded import RecordedError, resolved_of
+from evenflow.simulate.run import simulate
+from evenflow.simulate.samples import samples_of
+
+_LEAST_ABOVE = 5
+"""A percentile that fewer observations lie above is not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """Of one figure, in seconds; `limit` is the share that is asked for, None where none is."""
+
+    group: str
+    metric: str
+    figure: str
+    num_observations: int
+    live: float
+    simulated: float
+    limit: float | None
+    least_seconds: float = 0.0
+
+    @property
+    def share(self) -> float:
+        return self.simulated / self.live - 1.0 if self.live else 0.0
+
+    @property
+    def met(self) -> bool | None:
+        if self.limit is None:
+            return None
+        return abs(self.simulated - self.live) <= max(self.limit * self.live, self.least_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """`steps` is how well the cost predicts the live steps one by one. `has_changes`: the policy was changed live, and
+    the simulation held on to the first."""
+
+    errors: tuple[Error, ...]
+    steps: Quality
+    live_tokens_per_second: float
+    simulated_tokens_per_second: float
+    live_preemptions: int
+    simulated_preemptions: int
+    num_requests: int
+    simulation: Simulation
+    has_changes: bool
+
+
+# The demands of held-out runs at up to 0.8 of capacity, as shares; TTFT may miss by 10 ms whatever it is.
+_LIMITS = {
+    ("itl", "mean"): 0.03,
+    ("itl", "P99"): 0.05,
+    ("tpot", "mean"): 0.03,
+    ("tpot", "P99"): 0.05,
+    ("e2e", "mean"): 0.03,
+    ("e2e", "P99"): 0.06,
+    ("ttft", "P50"): 0.10,
+    ("ttft", "P95"): 0.10,
+    ("ttft", "P99"): 0.10,
+}
+_TTFT_SECONDS = 0.010
+STEP_LIMITS = (0.05, 0.15, 0.01)
+"""Of a step's error in the mean and at P95, and of the total time's."""
+PREEMPTION_LIMIT = 0.10
+
+
+def validate(events: Sequence[Event], cost: StepCost, *, seed: int = 0) -> Validation:
+    """Raises RecordedError for a log that does not say enough."""
+    started = next((event for event in events if isinstance(event, ConfigChanged) and event.limits), None)
+    if started is None:
+        raise RecordedError("the log does not say what the engine started with; a whole log begins with that")
+    resolved = resolved_of(started)
+    spans = sorted(spans_of(events), key=lambda span: span.arrival_time)
+    spans = [span for span in spans if span.finish_time is not None]
+    if not spans:
+        raise RecordedError("no request ended in this log: there is nothing to validate")
+    start = spans[0].arrival_time
+    contents = {event.request_id: event.content for event in events if isinstance(event, Finished)}
+    plans = [
+        _plan(index, span, start, contents.get(span.request_id, ()), resolved.block_size)
+        for index, span in enumerate(spans)
+    ]
+    done = simulate(plans, cost, SimulationConfig.of(resolved), seed=seed, name="validation")
+    live = [_live_record(span, plan, start) for span, plan in zip(spans, plans, strict=True)]
+    simulated = [
+        replace(record, reason=was.reason, detail=was.detail)
+        for record, was in zip(done.result.records, live, strict=True)
+    ]
+    return Validation(
+        errors=tuple(_errors(live, simulated)),
+        steps=quality_of(cost, list(samples_of(events)), "the steps of this run"),
+        live_tokens_per_second=_tokens_per_second(live),
+        simulated_tokens_per_second=_tokens_per_second(simulated),
+        live_preemptions=sum(event.preemptions for event in events if isinstance(event, StepRecord)),
+        simulated_preemptions=done.num_preemptions,
+        num_requests=len(plans),
+        simulation=done,
+        has_changes=any(isinstance(event, PolicyChanged) for event in events),
+    )
+
+
+def _plan(index: int, span: RequestSpan, start: float, content: Sequence[int], block_size: int) -> PlannedRequest:
+    return PlannedRequest(
+        index=index,
+        request_id=str(span.request_id),
+        send_at=span.arrival_time - start,
+        num_prompt_tokens=span.num_prompt_tokens,
+        max_tokens=max(1, span.num_output_tokens),
+        prefix=prefix_of(index, span.num_prompt_tokens, content, block_size),
+        service_class=span.service_class,
+        tenant=span.tenant,
+    )
+
+
+def _live_record(span: RequestSpan, plan: PlannedRequest, start: float) -> Record:
+    times = tuple(time - start for time in span.token_times)
+    ok = span.completed and len(times) > 0
+    sent = span.arrival_time - start
+    return Record(
+        request_id=plan.request_id,
+        intended=sent,
+        allowed=sent,
+        sent=sent,
+        finished=span.finish_time - start if ok and span.finish_time is not None else None,
+        num_prompt_tokens=plan.num_prompt_tokens,
+        max_tokens=plan.max_tokens,
+        num_output_tokens=len(times),
+        server_prompt_tokens=plan.num_prompt_tokens,
+        cached_tokens=span.num_cached_tokens,
+        service_class=plan.service_class,
+        tenant=plan.tenant,
+        reason=None if ok else Reason.INTERRUPTED,
+        detail=None if ok else "it did not end by itself",
+        token_counts=TokenCounts.REPORTED,
+        chunk_times=times,
+        chunk_tokens=(1,) * len(times),
+    )
+
+
+def _errors(live: Sequence[Record], simulated: Sequence[Record]) -> Iterable[Error]:
+    groups: dict[str, tuple[list[Record], list[Record]]] = {"all": (list(live), list(simulated))}
+    for was, now in zip(live, simulated, strict=True):
+        pair = groups.setdefault(GROUPS.name_of(was.num_prompt_tokens, was.max_tokens), ([], []))
+        pair[0].append(was)
+        pair[1].append(now)
+    order = {name: place for place, name in enumerate(("all", *GROUPS.names))}
+    for name in sorted(groups, key=lambda name: order[name]):
+        for metric in HEADLINE:
+            yield from _errors_of(name, metric, *groups[name])
+
+
+def _errors_of(group: str, metric: Metric, live: Sequence[Record], simulated: Sequence[Record]) -> Iterable[Error]:
+    ours, theirs = values_of(metric, live), values_of(metric, simulated)
+    if not len(ours) or not len(theirs):
+        return
+    figures = [("mean", float(ours.mean()), float(theirs.mean()))]
+    figures += [
+        (f"P{percent}", float(np.percentile(ours, percent)), float(np.percentile(theirs, percent)))
+        for percent in (50, 95, 99)
+        if len(ours) * (100 - percent) / 100 >= _LEAST_ABOVE
+    ]
+    for figure, was, now in figures:
+        limit = _LIMITS.get((metric.name, figure)) if group == "all" else None
+        least = _TTFT_SECONDS if metric.name == "ttft" else 0.0
+        yield Error(group, metric.title, figure, len(ours), was, now, limit, least)
+
+
+def _tokens_per_second(records: Sequence[Record]) -> float:
+    good = [record for record in records if record.ok and record.finished is not None]
+    span = max((record.finished or 0.0 for record in good), default=0.0)
+    return sum(len(record.chunk_times) for record in good) / span if span else 0.0

@@ -1,0 +1,71 @@
+"""`evenflow simulate`, `costs`, `validate` and `calibrate` as a user calls them."""
+
+from pathlib import Path
+
+import pytest
+
+from evenflow.cli.main import main
+from evenflow.replay.result import read_result
+from evenflow.simulate.cost_file import load_cost
+
+TRACE = "src/evenflow/workload/data/azure_conv_excerpt.csv"
+COST = "h100-80gb-x8-llama2-70b"
+
+
+def called(*arguments: str) -> int:
+    try:
+        main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.fixture
+def trace() -> str:
+    return str(Path(__file__).parents[3] / TRACE)
+
+
+def test_a_trace_is_simulated_logged_and_validated(
+    tmp_path: Path, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, log = tmp_path / "run", tmp_path / "run.log"
+    settings = "max_num_seqs=8,policy=vllm,num_blocks=2000"
+    arguments = ["--trace", trace, "--cost", COST, "--limit", "30", "--set", settings, "--slo", "ttft=1s"]
+    assert called("simulate", *arguments, "--out", str(out), "--log", str(log)) == 0
+    assert "steps (" in capsys.readouterr().out
+    assert len(read_result(tmp_path / "run.json").records) == 30
+    assert (tmp_path / "run.html").exists()
+    assert called("validate", str(log), "--recorded") == 0
+    assert "decided again as they were live (30 requests" in capsys.readouterr().out
+    assert called("validate", str(log), "--cost", COST, "--groups") == 0
+    assert "+0.0%" in capsys.readouterr().out
+    assert called("calibrate", "--log", str(log), "--out", str(tmp_path / "cost.json")) == 0
+    assert load_cost(tmp_path / "cost.json").kv_tokens == 2000 * 32
+
+
+def test_several_replicas_have_a_log_each(tmp_path: Path, trace: str) -> None:
+    log = tmp_path / "run.log"
+    more = ["--replicas", "2", "--router", "least-outstanding-tokens", "--out", str(tmp_path / "run")]
+    assert called("simulate", "--trace", trace, "--cost", COST, "--limit", "10", "--log", str(log), *more) == 0
+    assert {each.name for each in tmp_path.glob("*.log")} == {"run.0.log", "run.1.log"}
+
+
+def test_ready_made_costs_are_listed_with_how_good_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("costs") == 0
+    assert COST in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--cost", "abacus"], "there is no cost 'abacus'"),
+        (["--cost", COST, "--set", "speed=3"], "a setting is written name=value"),
+        (["--cost", COST, "--router", "magic", "--replicas", "2"], "router must be one of"),
+        (["--cost", COST, "--slo", "beauty=1s"], "beauty"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(
+    tmp_path: Path, trace: str, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert called("simulate", "--trace", trace, "--out", str(tmp_path / "x"), *more) == 2
+    assert said in capsys.readouterr().err
