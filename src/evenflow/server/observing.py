@@ -14,7 +14,7 @@ from starlette.routing import Route
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.events import Event, StepRecord
 from evenflow.observe.group_tails import GroupRow, GroupTails
-from evenflow.observe.log import RecentEvents
+from evenflow.observe.recent import RecentEvents
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
