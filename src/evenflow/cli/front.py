@@ -13,6 +13,7 @@ from evenflow.engine.client import EngineClient, Link
 from evenflow.engine.config import parse_bytes
 from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
+from evenflow.observe.fold import SpanFold
 from evenflow.observe.log import EventLogWriter
 from evenflow.observe.log_parts import Rotation
 from evenflow.observe.metrics import Metrics
@@ -33,8 +34,9 @@ def serve(
     tokenizer = load_tokenizer(path)
     _say(f"loading {path}")
     client = EngineClient(link, tokenizer)
-    metrics, observer, shutdown = Metrics(model_name=name), Observer(), Shutdown()
-    client.subscribe(metrics.feed)
+    spans, shutdown = SpanFold(), Shutdown()
+    metrics = Metrics(model_name=name, spans=spans)
+    observer = Observer(spans=spans, metrics=metrics)
     client.subscribe(observer.feed)
     dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The reference pages of metrics and events, made from the code that they describe.
+"""The reference pages of metrics and events, and a Grafana dashboard, made from the code that they describe.
 
 python -m evenflow.observe.reference docs/reference
 """
@@ -15,6 +15,7 @@ from evenflow.core.events import SCHEMA_VERSION, Event
 from evenflow.core.plan import Door, LeftOut, WaitReason
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason
+from evenflow.observe.grafana import dashboard
 from evenflow.observe.metric import Metric
 from evenflow.observe.metrics import LABEL_NAMES
 from evenflow.observe.metrics_table import METRICS
@@ -45,6 +46,8 @@ def metrics_page() -> str:
         "vLLM expect; what evenflow adds is under `evenflow:`. Every series has the labels",
         " and ".join(f"`{name}`" for name in LABEL_NAMES) + ".",
         "Each is a fold over the [events](events.md): feeding a recorded log gives the same numbers.",
+        "",
+        "[grafana.json](grafana.json) is a Grafana dashboard of them. Its first row draws a vLLM server too.",
     ]
     for group, moved_by in _MOVED_BY.items():
         rows: tuple[Metric[Any], ...] = getattr(METRICS, group)  # Any: the page does not care what moves a row
@@ -144,7 +147,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-PAGES = {"metrics.md": metrics_page, "events.md": events_page}
+PAGES = {"metrics.md": metrics_page, "events.md": events_page, "grafana.json": dashboard}
 
 
 def main(folder: Path) -> None:

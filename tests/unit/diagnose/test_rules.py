@@ -127,7 +127,7 @@ def test_text_and_json_say_the_same() -> None:
     (found,) = (each for each in body["findings"] if each["rule"] == "many preemptions")
     assert found["sentence"] in text
     assert "--set max_num_seqs=9" in text
-    assert [change["settings"] for change in found["changes"]][0] == {"max_num_seqs": "9"}
+    assert next(change["settings"] for change in found["changes"]) == {"max_num_seqs": "9"}
     assert ", ".join(map(str, found["steps"])) in text
     assert ", ".join(found["requests"]) in text
 
