@@ -4,7 +4,7 @@ First fewer at once, then smaller steps (newcomers take memory more slowly), or 
 what-if tells.
 """
 
-import numpy as np
+from math import ceil
 
 from evenflow.diagnose.finding import Change, Finding, examples, settings
 from evenflow.diagnose.run_view import Run, worst_steps
@@ -43,15 +43,16 @@ def many_preemptions(run: Run) -> Finding | None:
 
 def _changes(run: Run) -> tuple[Change, ...]:
     steps = [step for step in run.steps if step.preemptions]
-    carried = max(1, int(np.percentile([step.running for step in steps], 25) * 0.9))
+    # At other times more ran, but newcomers' contexts are short; the least is what was carried at full length.
+    carried = max(1, int(min(step.running for step in steps) * 0.9))
     blocks = steps[-1].kv_blocks_total
-    most = max(step.running + step.preemptions for step in steps)
-    more = int(np.ceil(1.1 * blocks * most / carried))
+    most = min(run.seats, max(step.running + step.waiting for step in run.steps))
+    more = ceil(blocks * most / carried)
     changes = []
     if carried < run.seats:
-        changes.append(settings("so many were carried when memory ran out, less a tenth", max_num_seqs=carried))
+        changes.append(settings("so many were carried at the worst time, less a tenth", max_num_seqs=carried))
     if run.token_budget > 32:
         half = run.token_budget // 2
         changes.append(settings("newcomers take memory half as fast", max_num_batched_tokens=half))
-    changes.append(settings(f"room for the {most} that ran at most (now {blocks} blocks)", num_blocks=more))
+    changes.append(settings(f"room for the {most} that would run at once (now {blocks} blocks)", num_blocks=more))
     return tuple(changes)

@@ -433,10 +433,14 @@ PUBLISHED = {
         (684, 335, 1877, 11999, 54997),
         (811, 539, 1640, 4553, 30354),
     ),
-    "vllm_run_rtxpro6000_llama31_8b.requests.jsonl.gz": (
-        (300, 10.3, 0.94, 1.1),
-        (857, 731, 1748, 2765, 3998),
-        (653, 632, 773, 784, 1021),
+    **dict.fromkeys(
+        (
+            "vllm_run_rtx4090_llama31_8b.requests.jsonl.gz",
+            "vllm_run_rtxpro6000_llama31_8b.requests.jsonl.gz",
+            "vllm_run_rtxpro6000_qwen3_30b_a3b_dp2.requests.jsonl.gz",
+            "vllm_run_rtxpro6000_qwen3_32b_tp2.requests.jsonl.gz",
+        ),
+        ((300, 10.3, 0.94, 1.1), (857, 731, 1748, 2765, 3998), (653, 632, 773, 784, 1021)),
     ),
 }
 
