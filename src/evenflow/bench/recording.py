@@ -77,6 +77,8 @@ def measure(
 ) -> RecordingCost:
     """`log` is a file for the event log; it is written anew in every round."""
     progress("loading the model")
+    # Every round brings the same prompts again.
+    config = replace(config, prefix_caching=config.prefix_caching is True)
     model = load_model(config)
     engines = {name: engine_on(model, config, policy_of(_POLICY)) for name in ("plain", "recording")}
     for name, core in engines.items():
