@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
 
 import httpx
 import pytest
@@ -10,7 +12,7 @@ import pytest
 pytest.importorskip("websockets", reason="needs websockets (the extra `dev`)")
 
 from e2e.chromium import CHROMIUM, Page, page
-from e2e.real_server import PATIENCE_SECONDS, SHADOW, RealServer, serving
+from e2e.real_server import MODEL, PATIENCE_SECONDS, SHADOW, RealServer, serving
 from evenflow.core.events import PolicyChanged, StepRecord
 
 pytestmark = [
@@ -36,10 +38,25 @@ def dashboard(server: RealServer, tmp_path: Path) -> Iterator[Page]:
         yield opened
 
 
-def serve(server: RealServer, count: int = 16, output: int = 200) -> None:
-    body = {"model": "small", "prompt": ["a b c d " * 20] * count, "max_tokens": output, "ignore_eos": True}
-    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=PATIENCE_SECONDS)
-    assert answer.status_code == 200, answer.text
+@contextmanager
+def load(server: RealServer) -> Iterator[None]:
+    """Twice as many requests as there are seats, again and again until the context ends."""
+    enough = Event()
+    prompts = [[1 + (number + place) % 50 for place in range(80)] for number in range(16)]
+    body = {"model": MODEL, "prompt": prompts, "max_tokens": 1000, "ignore_eos": True}
+
+    def serve() -> None:
+        while not enough.is_set():
+            answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=PATIENCE_SECONDS)
+            assert answer.status_code == 200, answer.text
+
+    with ThreadPoolExecutor(1) as pool:
+        serving_now = pool.submit(serve)
+        try:
+            yield
+        finally:
+            enough.set()
+        serving_now.result()
 
 
 def pictures(dashboard: Page) -> list[str]:
@@ -54,8 +71,7 @@ def test_the_charts_move_while_a_load_runs_and_nobody_complains(
     server: RealServer, dashboard: Page, tmp_path: Path
 ) -> None:
     dashboard.until("document.getElementById('state').textContent.startsWith('ready')")
-    with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(lambda: [serve(server) for _ in range(4)])
+    with load(server):
         dashboard.until("steps.length > 20 && Number(document.getElementById('running').textContent) > 0")
         before, seen = pictures(dashboard), step_shown(dashboard)
         dashboard.until(f"steps.length > 60 && document.getElementById('state').textContent !== {seen!r}")
@@ -64,7 +80,6 @@ def test_the_charts_move_while_a_load_runs_and_nobody_complains(
         dashboard.look("dark")
         dashboard.run("draw()")
         dark = dashboard.screenshot(tmp_path / "dark.png")
-        load.result()
     still = [name for name, old, new in zip(CHARTS, before, after, strict=True) if old == new]
     assert not {"c-tokens", "timeline"} & set(still)
     assert light != dark
@@ -75,8 +90,7 @@ def test_the_charts_move_while_a_load_runs_and_nobody_complains(
 
 def test_a_policy_changed_in_the_form_holds_in_the_next_steps(server: RealServer, dashboard: Page) -> None:
     dashboard.until("document.getElementById('settings').rows.length > 10")
-    with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(serve, server, 16, 400)
+    with load(server):
         dashboard.until("Number(document.getElementById('running').textContent) > 3")
         dashboard.run(
             "document.getElementById('setting').value = 'max_num_seqs=3';"
@@ -84,7 +98,6 @@ def test_a_policy_changed_in_the_form_holds_in_the_next_steps(server: RealServer
         )
         dashboard.until("[...document.getElementById('settings').rows].some(r => r.textContent === 'max_num_seqs3')")
         dashboard.until("Number(document.getElementById('running').textContent) <= 3")
-        load.result()
     events = [*server.events(PolicyChanged)]
     assert len(events) == 1
     assert dict(events[0].settings)["max_num_seqs"] == "3"

@@ -13,7 +13,7 @@ from time import monotonic
 import httpx
 import pytest
 
-from e2e.real_server import PATIENCE_SECONDS, SHADOW, RealServer, serving
+from e2e.real_server import MODEL, PATIENCE_SECONDS, SHADOW, RealServer, serving
 from evenflow.observe.grafana import SELECTOR, WINDOW, queries
 
 PROMETHEUS = shutil.which("prometheus")
@@ -70,9 +70,10 @@ def values(url: str, query: str) -> list[float]:
 
 
 def serve_some(server: RealServer) -> None:
-    """More at once than there are blocks for, so that some wait and some are preempted."""
+    """More at once than there are seats for, so that some wait."""
     with httpx.Client(timeout=PATIENCE_SECONDS) as client:
-        body = {"model": "small", "prompt": ["a b c d " * 20] * 12, "max_tokens": 60, "ignore_eos": True}
+        prompts = [[1 + (number + place) % 50 for place in range(80)] for number in range(12)]
+        body = {"model": MODEL, "prompt": prompts, "max_tokens": 60, "ignore_eos": True}
         assert client.post(f"{server.url}/v1/completions", json=body).status_code == 200
 
 
