@@ -40,23 +40,24 @@ def dashboard(server: RealServer, tmp_path: Path) -> Iterator[Page]:
 
 @contextmanager
 def load(server: RealServer) -> Iterator[None]:
-    """Twice as many requests as there are seats, again and again until the context ends."""
+    """More clients than there are seats, each with a request of another length, again and again."""
     enough = Event()
-    prompts = [[1 + (number + place) % 50 for place in range(80)] for number in range(16)]
-    body = {"model": MODEL, "prompt": prompts, "max_tokens": 1000, "ignore_eos": True}
 
-    def serve() -> None:
+    def serve(client: int) -> None:
+        prompt = [1 + (client + place) % 50 for place in range(20 + 40 * client)]
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": 40 + 30 * client, "ignore_eos": True}
         while not enough.is_set():
             answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=PATIENCE_SECONDS)
             assert answer.status_code == 200, answer.text
 
-    with ThreadPoolExecutor(1) as pool:
-        serving_now = pool.submit(serve)
+    with ThreadPoolExecutor(12) as pool:
+        clients = [pool.submit(serve, client) for client in range(12)]
         try:
             yield
         finally:
             enough.set()
-        serving_now.result()
+        for client in clients:
+            client.result()
 
 
 def pictures(dashboard: Page) -> list[str]:
