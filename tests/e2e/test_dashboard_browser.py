@@ -85,7 +85,7 @@ def test_the_charts_move_while_a_load_runs_and_nobody_complains(
     assert not {"c-tokens", "timeline"} & set(still)
     assert light != dark
     dashboard.until("document.getElementById('tails').textContent.includes('TTFT')")
-    assert dashboard.run("document.getElementById('heat').rows.length") > 1
+    dashboard.until("document.getElementById('heat').rows.length > 1")
     assert dashboard.errors == []
 
 
