@@ -58,7 +58,7 @@ format: $(VENV)/.dev  ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.dev  ## Regenerate docs/reference
+docs: $(VENV)/.dev  ## Regenerate docs/reference, the Grafana dashboard too
 	$(BIN)/python -m evenflow.observe.reference docs/reference
 
 kernels: $(VENV)/.run  ## Rebuild the native kernels

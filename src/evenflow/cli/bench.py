@@ -51,6 +51,11 @@ for _name, _where, _help in (
         "Calibrate, run other traffic live, simulate it, and hold one against the other.",
     ),
     (
+        "recording",
+        "bench_recording:recording",
+        "Run W1 with and without the event log and the folds, in turns, and print what recording costs.",
+    ),
+    (
         "peers",
         "bench_peers:peers",
         "Run the same work on evenflow and on other engines, in turns, and print figures and ratios.",

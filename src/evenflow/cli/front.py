@@ -10,9 +10,12 @@ from evenflow.core.policy.presets import PRESETS
 from evenflow.engine.announcement import announcement
 from evenflow.engine.api import EngineState
 from evenflow.engine.client import EngineClient, Link
+from evenflow.engine.config import parse_bytes
 from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
+from evenflow.observe.fold import SpanFold
 from evenflow.observe.log import EventLogWriter
+from evenflow.observe.log_parts import Rotation
 from evenflow.observe.metrics import Metrics
 from evenflow.server.api_keys import ApiKeys
 from evenflow.server.app import create_app
@@ -31,13 +34,16 @@ def serve(
     tokenizer = load_tokenizer(path)
     _say(f"loading {path}")
     client = EngineClient(link, tokenizer)
-    metrics, observer, shutdown = Metrics(model_name=name), Observer(), Shutdown()
-    client.subscribe(metrics.feed)
+    spans, shutdown = SpanFold(), Shutdown()
+    metrics = Metrics(model_name=name, spans=spans)
+    observer = Observer(spans=spans, metrics=metrics)
     client.subscribe(observer.feed)
     dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
     with ExitStack() as stack:
         if front.event_log is not None:
-            log = EventLogWriter(front.event_log, failed=lambda error: _say(f"evenflow: {error}"))
+            log = EventLogWriter(
+                front.event_log, rotation=_rotation(front), failed=lambda error: _say(f"evenflow: {error}")
+            )
             client.subscribe(stack.enter_context(log).write)
 
         def render_metrics() -> tuple[bytes, str]:
@@ -60,6 +66,12 @@ def serve(
         shutdown.subscribe(lambda: _say_goodbye(client.num_streams, front.shutdown_timeout))
         status = run(client, app, settings, lambda url: _announce(client, name, url), shutdown)
     leave_now(status)
+
+
+def _rotation(front: FrontOptions) -> Rotation | None:
+    if front.event_log_max_size is None:
+        return None
+    return Rotation(parse_bytes("event_log_max_size", front.event_log_max_size), front.event_log_keep)
 
 
 def _announce(client: EngineClient, name: str, url: str) -> None:

@@ -41,6 +41,12 @@ for _name, _where, _help in (
     ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
     ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),
+    ("log", "evenflow.cli.log:log", "Show what event logs hold, or export what is asked for to JSONL, CSV or Parquet."),
+    (
+        "diagnose",
+        "evenflow.cli.diagnose:diagnose",
+        "Say what a run suffers from, from an event log or a result, and which settings would help.",
+    ),
     ("policies", "evenflow.cli.policies:policies", "List the scheduling policies, and what each guarantees."),
     ("admin", "evenflow.cli.admin:app", "Show or change the scheduling policy of a running server."),
     ("bench", "evenflow.cli.bench:app", "Measure evenflow on this machine."),

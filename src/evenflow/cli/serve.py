@@ -41,7 +41,11 @@ class FrontOptions:
     shutdown_timeout: float = 30.0
     """Seconds that requests under way may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
     event_log: Path | None = None
-    """File for every scheduling event, as JSON lines; one that exists is replaced."""
+    """File for every scheduling event, as JSON lines; one that exists is replaced, and its full parts with it."""
+    event_log_max_size: str | None = None
+    """Size, such as 256MiB, at which the event log goes on in a new file; full ones are called FILE.1, FILE.2, ..."""
+    event_log_keep: int = 8
+    """Full files of the event log to keep, if it has a largest size; the oldest is removed for a new one."""
 
     def keys(self) -> ApiKeys | None:
         """Raises ConfigError."""

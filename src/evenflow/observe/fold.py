@@ -8,7 +8,7 @@ Compute before the first token costs nothing per step: `_busy_seconds` sums the 
 request takes part in every step except those whose `left_out` names it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from evenflow.core.events import (
@@ -262,6 +262,23 @@ class SpanFold:
             spans.append(span)
         self._new_first_tokens.clear()
         return tuple(spans)
+
+
+class SpanFeed:
+    """One fold for all who want its spans: each taker gets every event with what that event settled, in order.
+
+    The takers share the spans, and only read them.
+    """
+
+    def __init__(self, spans: SpanFold, takers: Sequence[Callable[[Event, SpanUpdate], None]]) -> None:
+        self._spans = spans
+        self._takers = tuple(takers)
+
+    def feed(self, events: Iterable[Event]) -> None:
+        for event in events:
+            update = self._spans.feed(event)
+            for take in self._takers:
+                take(event, update)
 
 
 def spans_of(events: Iterable[Event]) -> Iterator[RequestSpan]:

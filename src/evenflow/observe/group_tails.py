@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from evenflow.core.events import Event, StepRecord
-from evenflow.observe.fold import SpanFold
+from evenflow.observe.fold import SpanFeed, SpanFold, SpanUpdate
 from evenflow.observe.length_groups import LengthGroups
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.spans import RequestSpan
@@ -42,11 +42,11 @@ class GroupRow:
 
 
 class GroupTails:
-    """Feed it every event in order; ask for `rows` at any time."""
+    """Feed it every event in order, or have a `SpanFeed` call `take`; ask for `rows` at any time."""
 
     def __init__(self, groups: LengthGroups | None = None) -> None:
         self._lengths = groups or LengthGroups()
-        self._spans = SpanFold()
+        self._feed: SpanFeed | None = None
         self._groups: dict[tuple[str, str], WindowedSketches] = {}
         self._names: dict[str, set[str]] = {"class": set(), "tenant": set()}
         self._num_finished: Counter[str] = Counter()
@@ -63,12 +63,15 @@ class GroupTails:
         return dict(self._num_finished)
 
     def feed(self, events: Iterable[Event]) -> None:
-        for event in events:
-            update = self._spans.feed(event)
-            if isinstance(event, StepRecord):
-                self._now = event.end
-            for span in update.finished:
-                self._take(span)
+        if self._feed is None:
+            self._feed = SpanFeed(SpanFold(), (self.take,))
+        self._feed.feed(events)
+
+    def take(self, event: Event, update: SpanUpdate) -> None:
+        if isinstance(event, StepRecord):
+            self._now = event.end
+        for span in update.finished:
+            self._take(span)
 
     def _take(self, span: RequestSpan) -> None:
         assert span.finish_time is not None and span.finish_reason is not None

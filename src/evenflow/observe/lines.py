@@ -8,7 +8,7 @@ if everyone scheduled got one token, in that order, and `left_out` and `doors` i
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 
@@ -16,9 +16,10 @@ from evenflow.core.events import SCHEMA_VERSION, Arrived, ConfigChanged, Event, 
 
 
 class Header(msgspec.Struct, frozen=True, tag="Log", forbid_unknown_fields=True):
-    """The first line of a log. `settings` is what the engine ran with, for people."""
+    """The first line of each part of a log. `settings` is what the engine ran with, for people."""
 
     schema_version: int = SCHEMA_VERSION
+    part: Annotated[int, msgspec.Meta(ge=1)] = 1
     settings: dict[str, str] = {}
 
 

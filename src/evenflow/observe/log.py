@@ -1,17 +1,16 @@
-"""The event log: every event as a line of JSON, after one line of header; and the latest events, kept in memory.
+"""The event log: every event as a line of JSON, after one line of header.
 
 The writer gathers lines, and writes them out when there are `flush_bytes` of them, when it has not done so for
-`flush_seconds`, and when the engine falls idle. The reader streams, so a log may be larger than memory,
-and stops at the first line that is not what the schema says.
+`flush_seconds`, and when the engine falls idle. With a `Rotation` a full file becomes a numbered part (log_parts.py).
+The reader streams, so a log may be larger than memory, goes through the parts in order, and stops at the first line
+that is not what the schema says.
 """
 
 import gzip
 import re
 import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from math import inf
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -19,8 +18,9 @@ from typing import BinaryIO, Protocol, Self
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.core.events import SCHEMA_VERSION, Event, StepRecord
+from evenflow.core.events import SCHEMA_VERSION, ConfigChanged, Event, StepRecord
 from evenflow.observe.lines import AnyHeader, Header, line_decoder, to_event, to_line
+from evenflow.observe.log_parts import Rotation, part_path, parts_of
 
 MAX_LINE_BYTES = 64 * 2**20
 _FIELD = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<field>.*)`$")
@@ -32,8 +32,9 @@ class LogError(EvenflowError):
 
 
 class EventLogWriter:
-    """A new log file; one that exists is replaced. Raises LogError where the file cannot be written.
+    """A new log file; one that exists is replaced, parts and all. Raises LogError where the file cannot be written.
 
+    Each part's header has the settings in force when it began, so a part whose forerunners are gone still says them.
     `failed` is told once if that happens later (a full disk, say): the log ends there, and nothing is kept for it.
     """
 
@@ -42,6 +43,7 @@ class EventLogWriter:
         path: Path,
         *,
         settings: Iterable[tuple[str, str]] = (),
+        rotation: Rotation | None = None,
         flush_bytes: int = 1 << 16,
         flush_seconds: float = 0.2,
         failed: Callable[[LogError], None] | None = None,
@@ -49,6 +51,10 @@ class EventLogWriter:
         self._path = path
         self._failed = failed
         self._over = False
+        self._rotation = rotation
+        self._settings = dict(settings)
+        self._part = 1
+        self._part_bytes = 0  # of events, in this part or on their way there
         self._flush_bytes = flush_bytes
         self._flush_seconds = flush_seconds
         self._encoder = msgspec.json.Encoder()
@@ -56,17 +62,27 @@ class EventLogWriter:
         self._last_flush = -inf  # on the events' clock
         with self._errors_named():
             self._file = path.open("wb", buffering=0)  # our own buffer is the only one
-        self._append(Header(settings=dict(settings)))
+            self._remove_former_parts()
+        self._begin_part()
 
     def write(self, events: Iterable[Event]) -> None:
-        """Time is what the step records say. What happens outside a step, or ends all work, is on disk at once."""
+        """Time is what the step records say. What happens outside a step, or ends all work, is on disk at once.
+
+        What is written at once stays in one part: a part is as large as `rotation` says, and this much more at most.
+        """
         if self._over:
             return
+        if self._rotation is not None and self._part_bytes >= self._rotation.max_bytes:
+            self._rotate(self._rotation)
+            if self._over:
+                return
         last_step: StepRecord | None = None
         for event in events:
             self._append(to_line(event))
             if isinstance(event, StepRecord):
                 last_step = event
+            elif isinstance(event, ConfigChanged):
+                self._settings.update(event.settings)
         if (
             last_step is None
             or last_step.running + last_step.waiting == 0
@@ -77,8 +93,44 @@ class EventLogWriter:
             self._last_flush = last_step.end if last_step is not None else self._last_flush
 
     def _append(self, line: msgspec.Struct) -> None:
+        num_bytes = len(self._lines)
         self._encoder.encode_into(line, self._lines, -1)
         self._lines += b"\n"
+        self._part_bytes += len(self._lines) - num_bytes
+
+    def _begin_part(self) -> None:
+        self._append(Header(part=self._part, settings=self._settings))
+        self._part_bytes = 0
+
+    def _rotate(self, rotation: Rotation) -> None:
+        """All lines of the old part are in its file before it gets its number, so a part with a number is whole."""
+        self.flush()
+        if self._over:
+            return
+        try:
+            with self._errors_named():
+                self._file.close()
+                self._path.rename(part_path(self._path, self._part))
+                self._file = self._path.open("wb", buffering=0)
+                for number, path in parts_of(self._path):
+                    if number <= self._part - rotation.keep:
+                        path.unlink()
+        except LogError as error:
+            self._end(error)
+            return
+        self._part += 1
+        self._begin_part()
+
+    def _remove_former_parts(self) -> None:
+        """Those of the log that this one replaces: a reader would take them for its beginning."""
+        for _, path in parts_of(self._path):
+            try:
+                with read_part(path):
+                    pass
+            except LogError as error:
+                self._file.close()
+                raise LogError(f"{path} is in the way of the event log {self._path}; move it ({error})") from error
+            path.unlink()
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
@@ -87,11 +139,14 @@ class EventLogWriter:
                 while self._lines:
                     del self._lines[: self._file.write(self._lines)]
         except LogError as error:
-            self._lines.clear()
-            self._over = True
-            if self._failed is None:
-                raise
-            self._failed(error)
+            self._end(error)
+
+    def _end(self, error: LogError) -> None:
+        self._lines.clear()
+        self._over = True
+        if self._failed is None:
+            raise error
+        self._failed(error)
 
     def close(self) -> None:
         """Flush, and be done. The file is closed even if it takes no more (a full disk)."""
@@ -127,7 +182,7 @@ class EventLogReader:
 
     def __init__(self, file: Lines, name: str) -> None:
         self._file = file
-        self._name = name
+        self.name = name
         self._line_number = 0
         self._decoder = line_decoder()
         self.header = self._read_header()
@@ -142,16 +197,16 @@ class EventLogReader:
     def _read_header(self) -> Header:
         line = self._read_line()
         if not line:
-            raise LogError(f"{self._name} is empty; an event log begins with a header line")
+            raise LogError(f"{self.name} is empty; an event log begins with a header line")
         try:
             version = msgspec.json.decode(line, type=AnyHeader).schema_version
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise LogError(
-                f"{self._name} is not an event log: its first line is not a header ({_explain(error)})"
+                f"{self.name} is not an event log: its first line is not a header ({_explain(error)})"
             ) from error
         if version != SCHEMA_VERSION:
             raise LogError(
-                f"{self._name} line 1: schema_version is {version}, but this evenflow reads {SCHEMA_VERSION}; "
+                f"{self.name} line 1: schema_version is {version}, but this evenflow reads {SCHEMA_VERSION}; "
                 "read the log with the evenflow that wrote it"
             )
         try:
@@ -163,15 +218,15 @@ class EventLogReader:
         try:
             line = self._file.readline(MAX_LINE_BYTES)
         except (OSError, EOFError, zlib.error) as error:
-            raise LogError(f"{self._name} line {self._line_number + 1}: cannot be read ({error})") from error
+            raise LogError(f"{self.name} line {self._line_number + 1}: cannot be read ({error})") from error
         if line:
             self._line_number += 1
         if len(line) == MAX_LINE_BYTES:
-            raise LogError(f"{self._name} line {self._line_number} is longer than {MAX_LINE_BYTES} bytes")
+            raise LogError(f"{self.name} line {self._line_number} is longer than {MAX_LINE_BYTES} bytes")
         return line
 
     def _error(self, line: bytes, error: Exception) -> LogError:
-        place = f"{self._name} line {self._line_number}"
+        place = f"{self.name} line {self._line_number}"
         if not line.endswith(b"\n"):
             return LogError(f"{place} is cut off: writing was interrupted; remove this last line to read the rest")
         return LogError(f"{place}: {_explain(error)}")
@@ -188,14 +243,63 @@ def _explain(error: Exception) -> str:
 
 
 @contextmanager
-def read_log(path: Path) -> Iterator[EventLogReader]:
-    """Open a log, also one that was compressed to .gz, for as long as the context lasts."""
+def read_part(path: Path) -> Iterator[EventLogReader]:
+    """Open one file of a log, also one that was compressed to .gz, for as long as the context lasts."""
     try:
         file = path.open("rb")
     except OSError as error:
         raise LogError(f"cannot read the event log {path}: {error.strerror}") from error
     with file:
         yield EventLogReader(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, str(path))
+
+
+class EventLog:
+    """A whole log: the parts that are still there, oldest first, and then the file itself.
+
+    The log may go on being written, and rotated, meanwhile: a part is known by the number in its header, and not by the
+    name it had when it was opened. Raises LogError where a part is missing between two others.
+    """
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._path = path
+        self._stack = stack
+        parts = parts_of(path)
+        self._numbered = bool(parts)
+        self._reader = stack.enter_context(read_part(parts[0][1] if parts else path))
+        self.header = self._reader.header
+
+    def __iter__(self) -> Iterator[Event]:
+        while True:
+            yield from self._reader
+            number = self._reader.header.part
+            if not self._numbered:
+                if not any(each >= number for each, _ in parts_of(self._path)):
+                    return
+                yield from self._reader  # what was added between its end as it was, and its number
+            if not self._open(number + 1):
+                return
+
+    def _open(self, number: int) -> bool:
+        """False where the log ends before this part."""
+        for _ in range(2):  # it may get its number between our look at the numbers and at the file
+            parts = dict(parts_of(self._path))
+            self._numbered = number in parts
+            path = parts.get(number, self._path)
+            if not path.exists() and max(parts, default=0) < number:
+                return False
+            self._stack.close()
+            self._reader = self._stack.enter_context(read_part(path))
+            if self._reader.header.part == number:
+                return True
+        found = f"{self._reader.name} is part {self._reader.header.part}"
+        raise LogError(f"{self._path}: part {number} of the log is missing; {found}")
+
+
+@contextmanager
+def read_log(path: Path) -> Iterator[EventLog]:
+    """Open a log with all its parts, for as long as the context lasts."""
+    with ExitStack() as stack:
+        yield EventLog(path, stack)
 
 
 class GrowingLines:
@@ -211,26 +315,3 @@ class GrowingLines:
             return b""
         line, self._begun = self._begun, b""
         return line
-
-
-class RecentEvents:
-    """The latest events, numbered from 0 on, so that a reader can ask for what it has not seen."""
-
-    def __init__(self, capacity: int) -> None:
-        assert capacity > 0
-        self._events: deque[Event] = deque(maxlen=capacity)
-        self._num_seen = 0
-
-    def extend(self, events: Sequence[Event]) -> None:
-        self._events.extend(events)
-        self._num_seen += len(events)
-
-    @property
-    def next_number(self) -> int:
-        """The number that the next event will have."""
-        return self._num_seen
-
-    def since(self, number: int) -> list[Event]:
-        """Events of this number and later, as far as they are still kept."""
-        num_missed = max(0, number - (self._num_seen - len(self._events)))
-        return list(islice(self._events, num_missed, None))

@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from evenflow.core.events import Event, Preempted, Rejected, StepRecord
-from evenflow.observe.fold import SpanFold
+from evenflow.observe.fold import SpanFeed, SpanFold, SpanUpdate
 from evenflow.observe.metric import EngineView, Metric
 from evenflow.observe.metrics_table import METRICS
 from evenflow.observe.series import Series
@@ -23,11 +23,14 @@ FactT = TypeVar("FactT")
 
 
 class Metrics(Collector):
-    """One engine's metrics in a registry of their own. Feed and render from one thread."""
+    """One engine's metrics in a registry of their own. Feed and render from one thread.
 
-    def __init__(self, model_name: str, engine: str = "0") -> None:
+    Either `feed` it, or have a `SpanFeed` of the same `spans` call `take`.
+    """
+
+    def __init__(self, model_name: str, engine: str = "0", spans: SpanFold | None = None) -> None:
         self._labels = (model_name, engine)
-        self._spans = SpanFold()
+        self._spans = SpanFold() if spans is None else spans
         self._last_step: StepRecord | None = None
         self._engine_is_gone = False
         self._state = _series(METRICS.state)
@@ -43,27 +46,28 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def feed(self, events: Iterable[Event]) -> None:
-        for event in events:
-            update = self._spans.feed(event)
-            match event:
-                case StepRecord():
-                    self._last_step = event
-                    _add(self._step, event)
-                    for gap, count in update.token_gaps:
-                        for series in self._token_gap:
-                            series.add(gap, count)
-                    for span in update.first_tokens:
-                        _add(self._first_token, span)
-                case Preempted():
-                    _add(self._preempted, event)
-                case Rejected():
-                    _add(self._rejected, event)
-                case _:
-                    pass
-            if update.admitted is not None:
-                _add(self._admitted, update.admitted)
-            for span in update.finished:
-                _add(self._finished, span)
+        SpanFeed(self._spans, (self.take,)).feed(events)
+
+    def take(self, event: Event, update: SpanUpdate) -> None:
+        match event:
+            case StepRecord():
+                self._last_step = event
+                _add(self._step, event)
+                for gap, count in update.token_gaps:
+                    for series in self._token_gap:
+                        series.add(gap, count)
+                for span in update.first_tokens:
+                    _add(self._first_token, span)
+            case Preempted():
+                _add(self._preempted, event)
+            case Rejected():
+                _add(self._rejected, event)
+            case _:
+                pass
+        if update.admitted is not None:
+            _add(self._admitted, update.admitted)
+        for span in update.finished:
+            _add(self._finished, span)
 
     def observe_params_n(self, n: int) -> None:
         """A request for `n` completions came in; only the front knows that they belong together."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from evenflow.core.events import StepRecord
 from evenflow.core.policy.preemption import PreemptionMode
+from evenflow.core.policy.spec import DEFAULT_CLASSES
 from evenflow.core.request import FinishReason
 from evenflow.observe.metric import (
     LENGTH_BUCKETS,
@@ -52,7 +53,19 @@ def _ttft_parts(span: RequestSpan) -> dict[str, float] | None:
     }
 
 
+def _by_class(read: Callable[[RequestSpan], float | None]) -> Callable[[RequestSpan], dict[str, float] | None]:
+    """The policy names the classes, so a client cannot make new series."""
+
+    def reading(span: RequestSpan) -> dict[str, float] | None:
+        value = read(span)
+        return None if value is None else {span.service_class: value}
+
+    return reading
+
+
 _COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
+
+_CLASSES = tuple(each.name for each in DEFAULT_CLASSES)
 
 METRICS = MetricTable(
     state=(
@@ -217,6 +230,15 @@ METRICS = MetricTable(
             label="part",
             label_values=("intake", "queue", "prefill", "interleaved", "preempted"),
         ),
+        Metric(
+            "evenflow:class_time_to_first_token_seconds",
+            _HISTOGRAM,
+            "vllm:time_to_first_token_seconds by service class.",
+            _by_class(lambda span: span.ttft_seconds),
+            TTFT_BUCKETS,
+            label="service_class",
+            label_values=_CLASSES,
+        ),
     ),
     token_gap=(
         Metric(
@@ -277,6 +299,24 @@ METRICS = MetricTable(
             "Mean gap between tokens, of completed requests; those of fewer than two tokens have none.",
             _if_completed(lambda span: span.tpot_seconds),
             TOKEN_BUCKETS,
+        ),
+        Metric(
+            "evenflow:class_time_per_output_token_seconds",
+            _HISTOGRAM,
+            "vllm:request_time_per_output_token_seconds by service class.",
+            _by_class(_if_completed(lambda span: span.tpot_seconds)),
+            TOKEN_BUCKETS,
+            label="service_class",
+            label_values=_CLASSES,
+        ),
+        Metric(
+            "evenflow:class_e2e_request_latency_seconds",
+            _HISTOGRAM,
+            "vllm:e2e_request_latency_seconds by service class.",
+            _by_class(_if_completed(lambda span: span.e2e_seconds)),
+            REQUEST_BUCKETS,
+            label="service_class",
+            label_values=_CLASSES,
         ),
         Metric(
             "evenflow:requests_without_tpot_total",

@@ -1,4 +1,4 @@
-"""The reference pages of metrics and events, made from the code that they describe.
+"""The reference pages of metrics and events, and a Grafana dashboard, made from the code that they describe.
 
 python -m evenflow.observe.reference docs/reference
 """
@@ -15,6 +15,7 @@ from evenflow.core.events import SCHEMA_VERSION, Event
 from evenflow.core.plan import Door, LeftOut, WaitReason
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason
+from evenflow.observe.grafana import dashboard
 from evenflow.observe.metric import Metric
 from evenflow.observe.metrics import LABEL_NAMES
 from evenflow.observe.metrics_table import METRICS
@@ -45,6 +46,8 @@ def metrics_page() -> str:
         "vLLM expect; what evenflow adds is under `evenflow:`. Every series has the labels",
         " and ".join(f"`{name}`" for name in LABEL_NAMES) + ".",
         "Each is a fold over the [events](events.md): feeding a recorded log gives the same numbers.",
+        "",
+        "[grafana.json](grafana.json) is a Grafana dashboard of them. Its first row draws a vLLM server too.",
     ]
     for group, moved_by in _MOVED_BY.items():
         rows: tuple[Metric[Any], ...] = getattr(METRICS, group)  # Any: the page does not care what moves a row
@@ -76,9 +79,18 @@ def events_page() -> str:
         _MADE_BY,
         "",
         f"The event log is a file of JSON lines, schema version {SCHEMA_VERSION}. Its first line is",
-        f'`{{"type":"Log","schema_version":{SCHEMA_VERSION},"settings":{{...}}}}`; every further line is one event,',
-        '`{"type":"StepRecord",...}`, with the fields below. All times are seconds on one monotonic clock per log. A',
-        "field that is missing, unknown or of another type is an error.",
+        f'`{{"type":"Log","schema_version":{SCHEMA_VERSION},"part":1,"settings":{{...}}}}`; every further line is one',
+        'event, `{"type":"StepRecord",...}`, with the fields below. All times are seconds on one monotonic clock per',
+        "log. A field that is missing, unknown or of another type is an error.",
+        "",
+        "The schema version is a number that rises whenever a field or an event is added, removed, or comes to mean",
+        "something else. A reader refuses every version but its own, with a sentence that names both.",
+        "",
+        "With `--event-log-max-size` a full file `run.jsonl` is renamed to `run.jsonl.1`, the next to `run.jsonl.2`,",
+        "and so on; `run.jsonl` is always the one being written, and the last `--event-log-keep` full ones stay. Each",
+        "part is a log with a header of its own: `part` is its number, `settings` are those in force when it began.",
+        "Neither a line nor a step is split between parts. Whatever reads `run.jsonl` reads its parts first, in order;",
+        "one that is missing in between is an error.",
         "",
         "A `StepRecord` line leaves out `emitted` if every request in `scheduled` got one token, in that order, and",
         "`left_out` and `doors` if they are empty.",
@@ -135,7 +147,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-PAGES = {"metrics.md": metrics_page, "events.md": events_page}
+PAGES = {"metrics.md": metrics_page, "events.md": events_page, "grafana.json": dashboard}
 
 
 def main(folder: Path) -> None:

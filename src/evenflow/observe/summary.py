@@ -161,17 +161,21 @@ def _format(value: float | None, unit: str) -> str:
 
 def format_summary(summary: Summary) -> str:
     """Plain text, one line per row of the table and one of totals."""
-    cells = table(summary.rows)
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in cells
-    ]
     finished = ", ".join(f"{count} {reason}" for reason, count in sorted(summary.num_finished.items())) or "none"
     rate = summary.output_tokens_per_second
-    lines.append(
+    totals = (
         f"finished: {finished}; unfinished: {summary.num_unfinished}; steps: {summary.num_steps}; "
         f"preemptions: {summary.num_preemptions}; prompt tokens: {summary.num_prompt_tokens}; "
         f"output tokens: {summary.num_output_tokens}" + (f" ({rate:.4g}/s)" if rate is not None else "")
     )
-    return "\n".join(lines)
+    return f"{format_rows(summary.rows)}\n{totals}"
+
+
+def format_rows(rows: Sequence[SummaryRow]) -> str:
+    """The table as plain text."""
+    cells = table(rows)
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in cells
+    )

@@ -28,10 +28,10 @@ class _Head(msgspec.Struct):
 
 def open_trace(path: Path, reading: Reading) -> Trace:
     """A trace file or an event log."""
-    return trace_of_log(path, reading.limit) if _is_event_log(path) else read_trace(path, reading)
+    return trace_of_log(path, reading.limit) if is_event_log(path) else read_trace(path, reading)
 
 
-def _is_event_log(path: Path) -> bool:
+def is_event_log(path: Path) -> bool:
     try:
         with open_text(path) as file:
             return msgspec.json.decode(file.readline(_HEAD_CHARS), type=_Head).type == "Log"

@@ -13,8 +13,10 @@ from starlette.routing import Route
 
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.events import Event, StepRecord
+from evenflow.observe.fold import SpanFeed, SpanFold
 from evenflow.observe.group_tails import GroupRow, GroupTails
-from evenflow.observe.log import RecentEvents
+from evenflow.observe.metrics import Metrics
+from evenflow.observe.recent import RecentEvents
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
@@ -28,17 +30,29 @@ EVENTS_KEPT = 50_000
 
 
 class Observer:
-    """What a server remembers of its engine's events. Feed and read it on one thread."""
+    """What a server remembers of its engine's events. Feed and read it on one thread.
 
-    def __init__(self, *, now: Callable[[], float] = time.monotonic, events_kept: int = EVENTS_KEPT) -> None:
+    With `metrics`, which must be of the same `spans`, one fold of the events serves both.
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        events_kept: int = EVENTS_KEPT,
+        spans: SpanFold | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
         self._now = now
         self._recent = RecentEvents(events_kept)
         self._tails = GroupTails()
         self._last_step: StepRecord | None = None
+        takers = (self._tails.take,) if metrics is None else (metrics.take, self._tails.take)
+        self._spans = SpanFeed(SpanFold() if spans is None else spans, takers)
 
     def feed(self, events: Sequence[Event]) -> None:
         self._recent.extend(events)
-        self._tails.feed(events)
+        self._spans.feed(events)
         for event in reversed(events):
             if isinstance(event, StepRecord):
                 self._last_step = event

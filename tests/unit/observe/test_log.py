@@ -9,7 +9,8 @@ import pytest
 from evenflow.core.events import ConfigChanged, Event, Finished, Preempted, Rejected, Scheduled, StepRecord
 from evenflow.core.plan import Door, LeftOut, WaitReason
 from evenflow.core.request import RequestId
-from evenflow.observe.log import EventLogReader, EventLogWriter, GrowingLines, LogError, RecentEvents, read_log
+from evenflow.observe.log import EventLogReader, EventLogWriter, GrowingLines, LogError, read_log
+from evenflow.observe.recent import RecentEvents
 from recording import busy_runs, flat
 from story import alone, arrived, step
 
@@ -43,7 +44,7 @@ def test_every_event_of_real_runs_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_the_header_has_the_schema_version_and_the_settings(tmp_path: Path) -> None:
     lines = write(tmp_path / "run.jsonl", list(alone()))
-    assert lines[0] == '{"type":"Log","schema_version":2,"settings":{"max_num_seqs":"8"}}'
+    assert lines[0] == '{"type":"Log","schema_version":2,"part":1,"settings":{"max_num_seqs":"8"}}'
     with read_log(tmp_path / "run.jsonl") as log:
         assert log.header.settings == {"max_num_seqs": "8"}
 

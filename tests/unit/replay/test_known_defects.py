@@ -1,4 +1,22 @@
-"""What other load generators have been reported for, one test each; the numbers are those of the list of reports."""
+"""What other load generators have been reported for, one test each; the numbers are those of the list of reports.
+
+    1  vllm#54101           waiting for a place under the cap is in no latency
+    2  vllm PR 45502        places that free together cause a burst
+    3  vllm#52884           the same seed twice meets a warm prefix cache
+    4  vllm PR 42661        ITL per chunk, not per token
+    5  guidellm#444         failed requests are in the latencies
+    6  guidellm#216         a stream without a token has a TTFT
+    7  guidellm#487         connections are capped in silence
+    8  guidellm#526         seconds pass before the first send
+    9  inference-perf#188   the client's loop is late, and its stamps with it
+    10 inference-perf#245   a stage is over before its requests are sent
+    11 llmperf#32           users wait for each other
+    12 aiperf#339           answers have another length than asked for, and nobody says so
+    13 sglang#23949         no token, or only reasoning, is taken for a first token
+    15 vllm#23600           a failing benchmark ends the sweep, because text is parsed (test_load.py)
+
+14 is of simulators.
+"""
 
 import asyncio
 from dataclasses import replace

@@ -7,8 +7,11 @@ import pytest
 from starlette.applications import Starlette
 
 from evenflow.core.errors import EvenflowError
+from evenflow.observe.fold import SpanFold
+from evenflow.observe.metrics import Metrics
 from evenflow.server.app import answer_error
 from evenflow.server.observing import Observer
+from recording import busy_runs
 from story import alone, arrived
 
 
@@ -83,3 +86,19 @@ def test_what_has_left_the_memory_is_forgotten() -> None:
     observer.feed([arrived("b", 20.0), arrived("c", 20.0)])
     assert ask(observer, "/v1/requests/a").status_code == 404
     assert ask(observer, "/v1/requests/c").status_code == 200
+
+
+def test_one_fold_serves_prometheus_and_the_tails() -> None:
+    """Both say what they would say with a fold of their own."""
+    (run,) = busy_runs(1)
+    spans = SpanFold()
+    shared = Metrics("m", spans=spans)
+    together = Observer(now=lambda: 1e6, spans=spans, metrics=shared)
+    alone_metrics, alone_observer = Metrics("m"), Observer(now=lambda: 1e6)
+    for batch in run:
+        together.feed(batch)
+        alone_metrics.feed(batch)
+        alone_observer.feed(batch)
+        assert shared.render() == alone_metrics.render()
+    assert ask(together, "/v1/stats").json() == ask(alone_observer, "/v1/stats").json()
+    assert ask(together, "/v1/stats").json()["finished"]

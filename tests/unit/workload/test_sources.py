@@ -411,6 +411,7 @@ def test_without_times_there_is_no_rate() -> None:
 TRACES = Path(os.environ.get("EVENFLOW_TRACES", "/nonexistent"))
 
 # As the folder's README has them: n, rate, CV, D(1s), then mean, P50, P95, P99 and max of inputs and of outputs.
+# Its row of the vLLM runs is that of the one here; the other three differ a little.
 PUBLISHED = {
     "azure_llm_2023_conv.csv.gz": (
         (19366, 5.53, 1.09, 1.39),

@@ -7,8 +7,9 @@ the machine for some seconds then slows all of them alike, which back-to-back ru
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.policy.spec import PolicySpec
@@ -57,8 +58,13 @@ def play(core: EngineCore, load: Sequence[Request]) -> Played:
     return Played(tuple(events), time.monotonic() - begin, time.process_time() - begin_processor)
 
 
-def play_in_turns(engines: Mapping[str, EngineCore], load: Sequence[Request]) -> dict[str, Played]:
-    """Each engine plays the whole load, which has arrived when it begins."""
+def play_in_turns(
+    engines: Mapping[str, EngineCore],
+    load: Sequence[Request],
+    *,
+    after_step: Mapping[str, Callable[[Sequence[Event]], None]] = MappingProxyType({}),
+) -> dict[str, Played]:
+    """Each engine plays the whole load, which has arrived when it begins. `after_step` is part of the step's time."""
     now = time.monotonic()
     for core in engines.values():
         for request in load:
@@ -71,6 +77,8 @@ def play_in_turns(engines: Mapping[str, EngineCore], load: Sequence[Request]) ->
         name = min(sorted(busy), key=given.__getitem__)
         began, began_processor = time.perf_counter(), time.process_time()
         result = engines[name].step()
+        if name in after_step:
+            after_step[name](result.events)
         seconds[name] += time.perf_counter() - began
         processor_seconds[name] += time.process_time() - began_processor
         events[name] += result.events

@@ -1,0 +1,146 @@
+"""What recording costs: W1 with the event log and all folds against W1 without, in one process, step by step in turns.
+
+Two engines on one model play the same load. After each step of the one that records, its events go where a server's
+front sends them: into the log file, the metrics, the tails by group and the memory of the latest events. A server does
+this in another process than the engine; here it stands in the engine's way, so the loss is the most that it can be.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+
+from evenflow.bench.policies.loads import warm_up
+from evenflow.bench.policies.play import Played, engine_on, play_in_turns
+from evenflow.core.events import Event, StepRecord
+from evenflow.core.policy.presets import policy_of
+from evenflow.core.request import Request, RequestId, SamplingParams
+from evenflow.engine.build import load_model
+from evenflow.engine.config import EngineConfig
+from evenflow.observe.fold import SpanFold
+from evenflow.observe.log import EventLogWriter
+from evenflow.observe.metrics import Metrics
+from evenflow.server.observing import Observer
+from evenflow.workload.peer_format import PeerRequest
+
+_POLICY = "evenflow-throughput"
+MOST_LOSS = 0.02
+MOST_MICROSECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingCost:
+    """Medians over the rounds. `loss` is the share of throughput; `log` and `folds` are microseconds per step."""
+
+    rounds: int
+    steps: int
+    plain_tokens_per_second: float
+    recording_tokens_per_second: float
+    loss: float
+    us_per_step: float
+    log_us_per_step: float
+    folds_us_per_step: float
+    log_bytes_per_step: float
+
+    @property
+    def met(self) -> bool:
+        return self.loss <= MOST_LOSS and self.us_per_step <= MOST_MICROSECONDS
+
+
+class _Recorder:
+    """What a front does with the events of a step, with a stopwatch."""
+
+    def __init__(self, path: Path) -> None:
+        spans = SpanFold()
+        self.log = EventLogWriter(path)
+        self._observer = Observer(spans=spans, metrics=Metrics("bench", spans=spans))
+        self.log_seconds = 0.0
+        self.folds_seconds = 0.0
+
+    def take(self, events: Sequence[Event]) -> None:
+        began = time.perf_counter()
+        self.log.write(events)
+        written = time.perf_counter()
+        self._observer.feed(events)
+        self.log_seconds += written - began
+        self.folds_seconds += time.perf_counter() - written
+
+
+def measure(
+    config: EngineConfig,
+    workload: Sequence[PeerRequest],
+    log: Path,
+    *,
+    rounds: int,
+    progress: Callable[[str], None] = lambda what: None,
+) -> RecordingCost:
+    """`log` is a file for the event log; it is written anew in every round."""
+    progress("loading the model")
+    # Every round brings the same prompts again.
+    config = replace(config, prefix_caching=config.prefix_caching is True)
+    model = load_model(config)
+    engines = {name: engine_on(model, config, policy_of(_POLICY)) for name in ("plain", "recording")}
+    for name, core in engines.items():
+        progress(f"warming up: {name}")
+        warm_up(core, model.vocab_size, 0)
+    found = []
+    for number in range(rounds):
+        progress(f"round {number + 1} of {rounds}")
+        recorder = _Recorder(log)
+        with recorder.log:
+            # Who begins would have the machine to itself at the end: they take turns at that too.
+            names = sorted(engines, reverse=bool(number % 2))
+            in_turn = {name: engines[name] for name in names}
+            played = play_in_turns(in_turn, _load(workload, number), after_step={"recording": recorder.take})
+        found.append(_round(played, recorder, log))
+    return _medians(found)
+
+
+def _load(workload: Sequence[PeerRequest], number: int) -> list[Request]:
+    sampling = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+    return [
+        Request(
+            RequestId(f"w1-{number}-{index}"),
+            tuple(each.prompt_token_ids),
+            replace(sampling, max_tokens=each.max_tokens),
+            arrival_time=0.0,
+        )
+        for index, each in enumerate(workload)
+    ]
+
+
+def _round(played: Mapping[str, Played], recorder: _Recorder, log: Path) -> RecordingCost:
+    rates = {}
+    for name, run in played.items():
+        steps = [event for event in run.events if isinstance(event, StepRecord)]
+        rates[name] = sum(len(step.emitted) for step in steps) / run.seconds
+    num_steps = sum(isinstance(event, StepRecord) for event in played["recording"].events)
+    return RecordingCost(
+        rounds=1,
+        steps=num_steps,
+        plain_tokens_per_second=rates["plain"],
+        recording_tokens_per_second=rates["recording"],
+        loss=1.0 - rates["recording"] / rates["plain"],
+        us_per_step=1e6 * (recorder.log_seconds + recorder.folds_seconds) / num_steps,
+        log_us_per_step=1e6 * recorder.log_seconds / num_steps,
+        folds_us_per_step=1e6 * recorder.folds_seconds / num_steps,
+        log_bytes_per_step=log.stat().st_size / num_steps,
+    )
+
+
+def _medians(found: Sequence[RecordingCost]) -> RecordingCost:
+    def middle(read: Callable[[RecordingCost], float]) -> float:
+        return float(median(map(read, found)))
+
+    return RecordingCost(
+        rounds=len(found),
+        steps=int(middle(lambda each: each.steps)),
+        plain_tokens_per_second=middle(lambda each: each.plain_tokens_per_second),
+        recording_tokens_per_second=middle(lambda each: each.recording_tokens_per_second),
+        loss=middle(lambda each: each.loss),
+        us_per_step=middle(lambda each: each.us_per_step),
+        log_us_per_step=middle(lambda each: each.log_us_per_step),
+        folds_us_per_step=middle(lambda each: each.folds_us_per_step),
+        log_bytes_per_step=middle(lambda each: each.log_bytes_per_step),
+    )

@@ -1,0 +1,71 @@
+"""What a rule says: a defect, the evidence for it, and the settings that would remove it.
+
+A rule reads facts and proposes; what a change would do is another matter, which only running the load again can tell.
+`WhatIf` is the seam for that: a simulator takes a change and gives its effect.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evenflow.core.request import RequestId
+
+EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`settings` are name and value, to be set together; `because` says why these values. `of` is whose settings."""
+
+    settings: tuple[tuple[str, str], ...]
+    because: str
+    of: str = "server"
+
+    @property
+    def flags(self) -> str:
+        return " ".join(f"--set {name}={value}" for name, value in self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One figure of one group of requests (such as "in <=128, out <=32"; "all" for everybody), before and after."""
+
+    metric: str
+    group: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a change does to latencies, by length group, and to throughput."""
+
+    rows: tuple[EffectRow, ...]
+
+
+WhatIf = Callable[[Change], Effect]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`steps` and `requests` are examples, the worst first; `num_steps` and `num_requests` say how many there are.
+
+    `numbers` are the quantities that the rule compared with its limits.
+    """
+
+    rule: str
+    sentence: str
+    numbers: Mapping[str, float]
+    changes: tuple[Change, ...]
+    steps: tuple[int, ...] = ()
+    num_steps: int = 0
+    requests: tuple[RequestId, ...] = ()
+    num_requests: int = 0
+    effects: tuple[Effect | None, ...] = field(default=())
+
+
+def settings(because: str, *, of: str = "server", **values: object) -> Change:
+    return Change(tuple((name, str(value)) for name, value in values.items()), because, of)
+
+
+def examples(ids: Sequence[RequestId]) -> tuple[RequestId, ...]:
+    return tuple(ids[:EXAMPLES])
