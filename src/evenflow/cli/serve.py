@@ -42,6 +42,8 @@ class FrontOptions:
     """Seconds that requests under way may take to finish after SIGTERM or Ctrl-C; a second signal ends them at once."""
     event_log: Path | None = None
     """File for every scheduling event, as JSON lines; one that exists is replaced."""
+    config: Path | None = None
+    """TOML file with these settings, as `evenflow tune` writes one; what the command line says wins over it."""
 
     def keys(self) -> ApiKeys | None:
         """Raises ConfigError."""

@@ -1,0 +1,237 @@
+"""The search: simulate all, confirm a few live, refit the cost once, and look again.
+
+    stage 0   grid --> contenders --> race --> cost refitted to the steps of the race
+    stage 1   grid --> contenders that did not race yet, and the winner --> race --> the choice
+
+Without a live engine the first grid is all there is. A simulated choice is a prediction; a live one was measured
+against the others that could have been the best.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Protocol
+
+from evenflow.core.errors import EvenflowError
+from evenflow.replay.result import ResultError, read_result, write_result
+from evenflow.simulate.config import SimulationConfig
+from evenflow.simulate.cost import StepCost
+from evenflow.tune.grid import Grid, Load, Task, run_grid
+from evenflow.tune.journal import Failed, Journal, Ran
+from evenflow.tune.live import LiveRun
+from evenflow.tune.objective import Goal
+from evenflow.tune.observations import Observations, observe
+from evenflow.tune.race import Round, Standing, stand
+from evenflow.tune.ranking import Candidate, Ranking, rank
+from evenflow.tune.settings import Illegal, Settings, settings_of
+from evenflow.tune.space import Cell, Space
+
+
+class Live(Protocol):
+    """A live engine that can be raced on, and taught from."""
+
+    def run(self, settings: Settings, log: Path, *, name: str, seed: int) -> LiveRun:
+        """Raises EvenflowError if it measured nothing."""
+        ...
+
+    def refit(self, logs: Sequence[Path], cost: StepCost, stage: int) -> StepCost | None:
+        """A cost fitted to the steps of these runs too; None if they carry none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """At most so many configurations race, over at most so many rounds, at that chance of an error."""
+
+    max_live: int = 3
+    max_rounds: int = 4
+    error: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """`cells` are the legal ones. `tolerance` is how far a prediction may be off and still race."""
+
+    space: Space
+    cells: Mapping[Cell, SimulationConfig]
+    illegal: tuple[Illegal, ...]
+    goal: Goal
+    load: Load
+    cost: StepCost
+    tolerance: float
+    jobs: int = 1
+    budget: Budget = Budget()
+
+
+class Watch(Protocol):
+    """Who shows how it goes."""
+
+    def simulating(self, stage: int, done: int, total: int) -> None: ...
+
+    def racing(self, stage: int, round_number: int, label: str, place: int, total: int) -> None: ...
+
+    def stood(self, standing: Standing) -> None: ...
+
+    def said(self, sentence: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Raced:
+    """`rounds` are complete ones. `failed` says of cells why they could not run."""
+
+    cells: tuple[Cell, ...]
+    rounds: tuple[Round, ...]
+    standing: Standing | None
+    failed: tuple[tuple[Cell, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    cost: StepCost
+    grid: Grid
+    ranking: Ranking
+    race: Raced | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`choice` is of a live run if there was one (`is_live`), else simulated. It keeps the limits if any cell does."""
+
+    search: Search
+    stages: tuple[Stage, ...]
+    choice: Candidate
+    is_live: bool
+    simulated_seconds: float
+    live_seconds: float
+    resumed: bool
+
+    @property
+    def predicted(self) -> Ranking:
+        return self.stages[-1].ranking
+
+    @property
+    def keeps_limits(self) -> bool:
+        return self.choice.keeps_limits
+
+
+def search(what: Search, journal: Journal, folder: Path, live: Live | None, watch: Watch) -> Found:
+    """Raises EvenflowError if nothing could be run at all."""
+    stages: list[Stage] = []
+    cost = what.cost
+    resumed = journal.is_resumed
+    for number in (0, 1):
+        task = Task(what.load, cost, what.goal)
+
+        def progress(done: int, total: int, number: int = number) -> None:
+            watch.simulating(number, done, total)
+
+        grid = run_grid(what.cells, task, journal, folder, stage=number, jobs=what.jobs, progress=progress)
+        ranking = rank(list(grid.runs.items()), what.goal, tolerance=what.tolerance)
+        if live is None:
+            stages.append(Stage(cost, grid, ranking, None))
+            break
+        entrants = _entrants(ranking, stages, what.budget.max_live)
+        if len(stages) and len(entrants) <= 1:
+            watch.said("the refitted cost names no configuration that has not raced yet")
+            stages.append(Stage(cost, grid, ranking, None))
+            break
+        raced = _race(entrants, what, journal, folder, number, live, watch)
+        stages.append(Stage(cost, grid, ranking, raced))
+        if number == 1:
+            break
+        refitted = live.refit(_logs(journal, folder), cost, number + 1)
+        if refitted is None:
+            break
+        cost = refitted
+    choice, is_live = _choice(stages)
+    return Found(
+        what,
+        tuple(stages),
+        choice,
+        is_live,
+        journal.seconds_of(live=False),
+        journal.seconds_of(live=True),
+        resumed,
+    )
+
+
+def _entrants(ranking: Ranking, stages: Sequence[Stage], most: int) -> tuple[Cell, ...]:
+    """The contenders, the most promising first; later stages bring the winner so far and who has not raced yet."""
+    cells = [each.cell for each in ranking.contenders]
+    if not stages or stages[0].race is None or stages[0].race.standing is None:
+        return tuple(cells[:most])
+    before = stages[0].race
+    assert before.standing is not None
+    new = [cell for cell in cells[:most] if cell not in before.cells]
+    return (before.standing.ranking.nearest.cell, *new[: most - 1])
+
+
+def _logs(journal: Journal, folder: Path) -> list[Path]:
+    return [folder / each.log for each in journal.entries if isinstance(each, Ran)]
+
+
+def _choice(stages: Sequence[Stage]) -> tuple[Candidate, bool]:
+    for stage in reversed(stages):
+        if stage.race is not None and stage.race.standing is not None:
+            return stage.race.standing.ranking.nearest, True
+    return stages[-1].ranking.nearest, False
+
+
+def _race(
+    entrants: Sequence[Cell], what: Search, journal: Journal, folder: Path, stage: int, live: Live, watch: Watch
+) -> Raced:
+    (folder / "live").mkdir(exist_ok=True)
+    rounds: list[Round] = []
+    failed: dict[Cell, str] = {}
+    standing: Standing | None = None
+    running: Sequence[Cell] = tuple(entrants)
+    rng = Random(what.load.seed)
+    for number in range(what.budget.max_rounds):
+        order = list(running)
+        rng.shuffle(order)
+        ran: dict[Cell, Observations] = {}
+        for place, cell in enumerate(order):
+            watch.racing(stage, number + 1, what.space.label(cell), place + 1, len(order))
+            outcome = _run_once(cell, stage, number, what, journal, folder, live)
+            if isinstance(outcome, str):
+                failed[cell] = outcome
+                watch.said(f"{what.space.label(cell)} failed: {outcome}")
+            else:
+                ran[cell] = outcome
+        if not ran:
+            break
+        rounds.append(ran)
+        standing = stand(rounds, what.goal, max_rounds=what.budget.max_rounds, error=what.budget.error)
+        watch.stood(standing)
+        if standing.stop is not None:
+            break
+        running = standing.running
+    return Raced(tuple(entrants), tuple(rounds), standing, tuple(failed.items()))
+
+
+def _run_once(
+    cell: Cell, stage: int, number: int, what: Search, journal: Journal, folder: Path, live: Live
+) -> Observations | str:
+    """Of this run, or of the one that the journal has; a sentence if it failed."""
+    known = journal.ran(stage).get((number, cell.key))
+    if isinstance(known, Failed):
+        return known.why
+    name = f"live/{stage}-{number + 1}-{list(what.cells).index(cell):04d}"
+    if isinstance(known, Ran):
+        try:
+            result = read_result(folder / known.file)
+        except ResultError as error:
+            return str(error)
+        return observe(replace(result, warm_up_seconds=what.load.warm_up_seconds), what.goal)
+    began = time.monotonic()
+    log = f"{name}.events.jsonl"
+    try:
+        done = live.run(settings_of(cell), folder / log, name=what.space.label(cell), seed=what.load.seed + number)
+        write_result(done.result, {}, folder / f"{name}.json.gz")
+    except EvenflowError as error:
+        journal.add(Failed(stage, cell.key, str(error), time.monotonic() - began, number))
+        return str(error)
+    journal.add(Ran(stage, number, cell.key, f"{name}.json.gz", log, done.seconds))
+    return observe(replace(done.result, warm_up_seconds=what.load.warm_up_seconds), what.goal)
