@@ -78,6 +78,7 @@ def show_found(found: Found, console: Console) -> None:
         for sentence in explain_miss(found.predicted, found.search.space):
             console.print(f"  {sentence}", soft_wrap=True, style="yellow")
     table = Table("", found.search.goal.objective.title, "tokens/s", *(s.title for s in HEADLINE), box=None)
+    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for each in found.predicted.contenders[:_MOST_ROWS]:

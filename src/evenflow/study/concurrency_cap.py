@@ -6,36 +6,38 @@ With memory taken as answers grow, more seats admit more than can finish: victim
 from evenflow.report.charts import Chart, Series
 from evenflow.study.experiment import Finding, Plot, seconds
 from evenflow.study.lab import Lab
-from evenflow.study.loads import at_rate, capacity, spread
+from evenflow.study.loads import at_rate, spread
 from evenflow.tune.settings import Settings
 
 SHARES = (0.125, 0.25, 0.5, 1.0, 2.0)
 KV_SHARE = 0.06
+LOAD = 0.8
 
 
 def measure(lab: Lab) -> Finding:
     caps = [max(2, int(share * lab.max_num_seqs)) for share in SHARES]
-    requests = spread(lab.count(800), lab.tokens(256), lab.tokens(400), 0.5)
+    requests = spread(lab.count(800), lab.tokens(128), lab.tokens(600), 0.5)
     engines = [Settings(lab.max_num_batched_tokens, cap, KV_SHARE, "vllm", ("reserve=prompt",)) for cap in caps]
-    most = [capacity(lab, requests, engine) for engine in engines]
-    load = at_rate(requests, 0.9 * max(most))
-    runs = [lab.play(load, engine) for engine in engines]
-    ttft = [run.ttft(95) for run in runs]
-    preemptions = [run.num_preemptions for run in runs]
-    itl = [run.itl(99) for run in runs]
+    crowded = [lab.play(requests, engine) for engine in engines]
+    most = [run.requests_per_second for run in crowded]
+    preemptions = [run.num_preemptions for run in crowded]
+    load = at_rate(requests, LOAD * max(most))
+    ttft = [lab.play(load, engine).ttft(95) for engine in engines]
     rows = tuple(
-        (str(cap), f"{rate:.3g}", seconds(first), seconds(gap), str(lost))
-        for cap, rate, first, gap, lost in zip(caps, most, ttft, itl, preemptions, strict=True)
+        (str(cap), f"{rate:.3g}", str(lost), seconds(first))
+        for cap, rate, lost, first in zip(caps, most, preemptions, ttft, strict=True)
     )
     waiting = Chart("TTFT P95", (Series("TTFT P95", caps, ttft),), x_unit="", y_unit="s", x_log=True, y_log=True)
     lost = Chart("preemptions", (Series("preemptions", caps, preemptions),), x_unit="", x_log=True)
+    best = max(range(len(caps)), key=most.__getitem__)
     return Finding(
-        f"answers of {lab.tokens(400)} tokens on average, {KV_SHARE:.0%} of the KV memory, 90 % of the best capacity",
-        ("seats", "capacity, requests/s", "TTFT P95", "ITL P99", "preemptions"),
+        f"answers of {lab.tokens(600)} tokens on average and {KV_SHARE:.0%} of the KV memory; capacity and preemptions "
+        f"when all {len(requests)} requests wait, TTFT at {LOAD:.0%} of the best capacity",
+        ("seats", "capacity, requests/s", "preemptions", "TTFT P95"),
         rows,
         (Plot("concurrency-cap", waiting, "seats"), Plot("concurrency-cap-preemptions", lost, "seats")),
-        f"With {caps[0]} seats nobody is preempted and requests queue (TTFT P95 {seconds(ttft[0])}); with {caps[-1]} "
-        f"they come in after {seconds(min(ttft))} or more and there are {preemptions[-1]} preemptions: the cap chooses "
-        "which of the two the requests wait for.",
-        preemptions[0] == 0 and preemptions[-1] > 0 and ttft[0] >= 2.0 * min(ttft),
+        f"With {caps[0]} seats nobody is preempted and requests queue for a seat (TTFT P95 {seconds(ttft[0])} at "
+        f"{LOAD:.0%} load); {caps[best]} seats do the most, {most[best]:.3g} requests/s; with {caps[-1]} a crowd of "
+        f"{len(requests)} preempts {preemptions[-1]} times, and {most[-1]:.3g} requests/s come out.",
+        preemptions[0] == 0 and preemptions[-1] > 0 and ttft[0] >= 2.0 * min(ttft) and most[-1] <= most[best],
     )

@@ -67,7 +67,7 @@ def measure(lab: Lab) -> Finding:
         rows,
         (Plot("long-prompts", chart, "share of a step's prefill tokens that long prompts may have (1: no limit)"),),
         f"With at most {names[best]} of a step for long prompts, short ones have a TTFT P95 of "
-        f"{seconds(of_short[best])} instead of {seconds(of_short[-1])}, and long ones a median of {seconds(of_long[best])} instead of "
-        f"{seconds(of_long[-1])}.",
+        f"{seconds(of_short[best])} instead of {seconds(of_short[-1])}, and long ones a median of "
+        f"{seconds(of_long[best])} instead of {seconds(of_long[-1])}.",
         of_short[best] <= 0.8 * of_short[-1],
     )

@@ -9,7 +9,7 @@ from evenflow.report.page import Cell as Text
 from evenflow.report.page import Table, header, render
 from evenflow.tune.effects import HEADLINE, ITL_P99, TTFT_P95, Effect, completed, effects, frontier, throughput, value
 from evenflow.tune.miss import explain_miss
-from evenflow.tune.ranking import Candidate, Ranking
+from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.search import Found
 from evenflow.tune.space import Cell, Space, shown
 from evenflow.tune.telling import headline, objective_text, sentences, shown_seconds
@@ -165,25 +165,29 @@ def _race_table(found: Found) -> Table | None:
     rows: list[list[Text]] = []
     goal, space = found.search.goal, found.search.space
     for stage in found.stages:
-        if stage.race is None or stage.race.standing is None:
+        race = stage.race
+        if race is None or race.standing is None:
             continue
-        standing = stage.race.standing
-        out = dict(standing.out)
-        for each in standing.ranking.candidates:
+        out, failed = dict(race.out), dict(race.failed)
+        for cell in race.cells:
+            run = race.runs_of(cell)
+            mark = failed.get(cell) or out.get(cell) or ("chosen" if cell == found.choice.cell else "not told worse")
+            last = Text(mark, "better" if mark == "chosen" else "text")
+            if run is None:
+                rows.append([Text(space.label(cell)), *(Text("") for _ in range(3 + len(HEADLINE))), last])
+                continue
+            (each,) = rank([(cell, run)], goal).candidates
             between = f"{each.low:.4g} to {each.high:.4g}" if each.low is not None and each.high is not None else ""
-            mark = out.get(each.cell, "chosen" if each.cell == found.choice.cell else "left")
             rows.append(
                 [
-                    Text(space.label(each.cell)),
-                    Text(str(standing.num_rounds)),
+                    Text(space.label(cell)),
+                    Text(str(sum(cell in each for each in race.rounds))),
                     Text(objective_text(each, goal)),
                     Text(between if goal.objective.statistic is None else ""),
-                    *(Text(shown_seconds(value(each.run, statistic))) for statistic in HEADLINE),
-                    Text(mark, "better" if mark == "chosen" else "text"),
+                    *(Text(shown_seconds(value(run, statistic))) for statistic in HEADLINE),
+                    last,
                 ]
             )
-        for cell, why in stage.race.failed:
-            rows.append([Text(space.label(cell)), *(Text("") for _ in range(3 + len(HEADLINE))), Text(why, "text")])
     if not rows:
         return None
     return [header("", "rounds", goal.objective.title, "interval", *(s.title for s in HEADLINE), ""), *rows]
@@ -195,12 +199,12 @@ def _prediction_table(found: Found) -> Table:
     for stage in found.stages:
         if stage.race is None or stage.race.standing is None:
             continue
-        for each in stage.race.standing.ranking.candidates:
-            predicted = stage.ranking.of(each.cell)
-            if predicted is None:
+        for cell in stage.race.cells:
+            predicted, measured = stage.ranking.of(cell), stage.race.runs_of(cell)
+            if predicted is None or measured is None:
                 continue
-            label = found.search.space.label(each.cell)
-            for name, run in (("predicted", predicted.run), ("measured", each.run)):
+            label = found.search.space.label(cell)
+            for name, run in (("predicted", predicted.run), ("measured", measured)):
                 figures = [Text(shown_seconds(value(run, statistic))) for statistic in HEADLINE]
                 rows.append([Text(label), Text(name), Text(f"{throughput(run):.4g}"), *figures])
                 label = ""

@@ -5,10 +5,10 @@
     round 3   B . A      C was told worse, and is out
 
 After every round all rounds are judged together as one long run: stretches of time are resampled within the rounds,
-the same for all. Looking K times at an error of e / K each is at most e in all (Bonferroni), so whenever the race stops, the
-chance that the best configuration was thrown out is at most e, as far as chance in the load and in the machine *within*
-runs goes. What changes between runs no interval over requests can know: nobody is out before two rounds, nor without
-having been worse in each of them.
+the same for all. Looking K times at an error of e / K each is at most e in all (Bonferroni): whenever the race stops,
+the chance that the best configuration was thrown out is at most e, as far as chance in the load and in the machine
+*within* runs goes. What changes between runs no interval over requests can know: nobody is out before two rounds, nor
+without having been worse in each of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,8 +59,7 @@ def stand(rounds: Sequence[Round], goal: Goal, *, max_rounds: int, error: float 
     out = {cell: "was out, or failed, before the last round" for cell in entered if cell not in running}
     ranking = rank([(cell, combined([each[cell] for each in rounds])) for cell in running], goal, confidence=confidence)
     if len(rounds) >= _MIN_ROUNDS:
-        for cell, why in _worse(rounds, ranking, running, goal):
-            out[cell] = why
+        out |= dict(_worse(rounds, ranking, running, goal))
     left = tuple(cell for cell in running if cell not in out)
     return Standing(len(rounds), ranking, left, tuple(out.items()), _stop(left, ranking, len(rounds), max_rounds))
 

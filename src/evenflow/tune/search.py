@@ -23,7 +23,7 @@ from evenflow.tune.journal import Failed, Journal, Ran
 from evenflow.tune.live import LiveRun
 from evenflow.tune.objective import Goal
 from evenflow.tune.observations import Observations, observe
-from evenflow.tune.race import Round, Standing, stand
+from evenflow.tune.race import Round, Standing, combined, stand
 from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.settings import Illegal, Settings, settings_of
 from evenflow.tune.space import Cell, Space
@@ -79,12 +79,18 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """`rounds` are complete ones. `failed` says of cells why they could not run."""
+    """`rounds` are complete ones. `out` and `failed` say of cells why they stopped running, or could not run."""
 
     cells: tuple[Cell, ...]
     rounds: tuple[Round, ...]
     standing: Standing | None
+    out: tuple[tuple[Cell, str], ...]
     failed: tuple[tuple[Cell, str], ...]
+
+    def runs_of(self, cell: Cell) -> Observations | None:
+        """All its rounds as one."""
+        runs = [each[cell] for each in self.rounds if cell in each]
+        return combined(runs) if runs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +191,7 @@ def _race(
     (folder / "live").mkdir(exist_ok=True)
     rounds: list[Round] = []
     failed: dict[Cell, str] = {}
+    out: dict[Cell, str] = {}
     standing: Standing | None = None
     running: Sequence[Cell] = tuple(entrants)
     rng = Random(what.load.seed)
@@ -205,10 +212,11 @@ def _race(
         rounds.append(ran)
         standing = stand(rounds, what.goal, max_rounds=what.budget.max_rounds, error=what.budget.error)
         watch.stood(standing)
+        out = dict(standing.out) | out  # the first reason is the true one
         if standing.stop is not None:
             break
         running = standing.running
-    return Raced(tuple(entrants), tuple(rounds), standing, tuple(failed.items()))
+    return Raced(tuple(entrants), tuple(rounds), standing, tuple(out.items()), tuple(failed.items()))
 
 
 def _run_once(

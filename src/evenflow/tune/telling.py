@@ -51,10 +51,8 @@ def sentences(found: Found) -> Iterator[str]:
             f"in {len(outside)} configurations some steps are beyond what the cost was fitted to, and guessed: "
             f"{here:.1%} of the chosen one's"
         )
-    yield (
-        f"machine time: {format_seconds(found.simulated_seconds)} of simulation, "
-        f"{format_seconds(found.live_seconds)} of live runs"
-    )
+    live = f", {format_seconds(found.live_seconds)} of live runs" if found.live_seconds else ""
+    yield f"machine time: {format_seconds(found.simulated_seconds)} of simulation{live}"
 
 
 def _live_sentences(found: Found) -> Iterator[str]:
