@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from evenflow.core.errors import ConfigError
 from evenflow.replay.slo import METRICS, Objectives, parse_bounds, parse_seconds
 
-_STATISTIC = re.compile(r"(?:([A-Za-z0-9_-]{1,64}):)?([a-z]+)_(mean|p[0-9]{1,2}(?:\.[0-9]{1,2})?)")
+_STATISTIC = re.compile(r"(?:([A-Za-z0-9_-]{1,64}):)?([a-z0-9]+)_(mean|p[0-9]{1,2}(?:\.[0-9]{1,2})?)")
 THROUGHPUT = "throughput"
 GOODPUT = "goodput"
 

@@ -9,9 +9,11 @@ which a run has millions, are counted per cell on levels 1 % apart.
     ttft, tpot, e2e, itl    request (itl: gap) that was intended inside the window; class:ttft for one class
 """
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +148,7 @@ def write_observations(observations: Observations, path: Path) -> None:
             arrays[f"{key}/weights"] = sample.weights
     try:
         with path.open("wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, allow_pickle=False, **arrays)
     except OSError as error:
         raise ObservationsError(f"cannot write {path}: {error.strerror}") from error
 
@@ -156,7 +158,7 @@ def read_observations(path: Path) -> Observations:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise ObservationsError(f"{path} is larger than {_MAX_FILE_BYTES} bytes; no run's observations are")
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             seconds, num_cells, planned, failed = file["head"].tolist()
             samples = {}
             for name in file.files:
@@ -164,7 +166,7 @@ def read_observations(path: Path) -> Observations:
                 if slash and part == "values":
                     weights = file[f"{key}/weights"] if f"{key}/weights" in file.files else None
                     samples[key] = _checked(Sample(file[name], file[f"{key}/blocks"], weights), int(num_cells))
-    except (OSError, ValueError, KeyError, EOFError, TypeError) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile, zlib.error) as error:
         raise ObservationsError(f"{path} does not hold the observations of a run: {error}") from error
     return Observations(seconds, int(num_cells), int(planned), int(failed), samples)
 

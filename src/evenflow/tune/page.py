@@ -132,7 +132,7 @@ def _effect(effect: Effect, ranking: Ranking, space: Space, centre: Candidate, f
         )
     charts = []
     if effect.axis.is_ordered and len(effect.settings) > 1:
-        places = sorted((float(setting.value), setting.candidate) for setting in effect.settings)  # type: ignore[arg-type]
+        places = sorted((float(setting.value), setting.candidate) for setting in effect.settings)
         xs = [place for place, _ in places]
         latencies = [
             Series(s.title, xs, [_finite(value(each.run, s)) for _, each in places]) for s in (TTFT_P95, ITL_P99)

@@ -75,7 +75,7 @@ def _worse(rounds: Sequence[Round], ranking: Ranking, running: Sequence[Cell], g
     for cell in running:
         mine = ranking.of(cell)
         assert mine is not None
-        if cell == best.cell:
+        if cell == best.cell or mine.low is None:  # too few requests for any interval: nothing is told
             continue
         missed = [against.limit for against in mine.limits if against.kept is Kept.NO]
         if missed and all(not _candidate(each, cell).keeps_limits for each in by_round):

@@ -9,6 +9,7 @@ the race for a live run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from statistics import NormalDist
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from evenflow.tune.space import Cell
 # Closer than this to the best, the objective does not decide: room under the limits does.
 INDIFFERENCE = 0.01
 _HARD_TO_TELL = 16
+_ALONE = 0.95  # of an interval that is looked at by itself
 
 
 class Kept(Enum):
@@ -113,24 +115,19 @@ def rank(
     limits = [resampler.statistic(limit.statistic, observed) for limit in goal.limits]
     # One error rate for all limits of all configurations together.
     level = 1.0 - (1.0 - confidence) / max(1, len(limits) * len(runs))
-    candidates = tuple(
-        Candidate(
-            cell,
-            run,
-            float(found.observed[index]),
-            *_interval(found, index, 0.95, resampler),
-            tuple(
-                Against(limit, float(figures.observed[index]), *_interval(figures, index, level, resampler))
-                for limit, figures in zip(goal.limits, limits, strict=True)
-            ),
+    candidates = []
+    for index, (cell, run) in enumerate(runs):
+        low, high = _interval(found, index, _ALONE, resampler)
+        against = tuple(
+            Against(limit, float(figures.observed[index]), *_interval(figures, index, level, resampler))
+            for limit, figures in zip(goal.limits, limits, strict=True)
         )
-        for index, (cell, run) in enumerate(runs)
-    )
+        candidates.append(Candidate(cell, run, float(found.observed[index]), low, high, against))
     legal = [index for index, each in enumerate(candidates) if each.keeps_limits]
     best = _best([candidates[index] for index in legal], goal)
     contenders = _contenders(candidates, best, found, goal, resampler, tolerance, confidence)
     firsts, twins = _without_twins(contenders)
-    return Ranking(goal, candidates, best, firsts, twins, confidence, resampler.blocks.num)
+    return Ranking(goal, tuple(candidates), best, firsts, twins, confidence, resampler.blocks.num)
 
 
 def _resampler(runs: Sequence[Observations], goal: Goal) -> Resampler:
@@ -139,16 +136,20 @@ def _resampler(runs: Sequence[Observations], goal: Goal) -> Resampler:
     return resampler_of(by_latency[:_HARD_TO_TELL])
 
 
-def _interval(
-    figures: Figures, index: int, level: float, resampler: Resampler
-) -> tuple[float, float] | tuple[None, None]:
+def _interval(figures: Figures, index: int, level: float, resampler: Resampler) -> tuple[float | None, float | None]:
+    """Percentiles of the resamples; for levels that need more of them than there are, stretched as a normal's are."""
     if not resampler.enough:
         return None, None
     column = figures.resampled[:, index]
     if not np.isfinite(column).all():
         return float(np.min(column)), float("inf")
-    low, high = np.quantile(column, ((1 - level) / 2, (1 + level) / 2)).tolist()
-    return low, high
+    low, middle, high = np.quantile(column, ((1 - _ALONE) / 2, 0.5, (1 + _ALONE) / 2)).tolist()
+    wider = _normal(level) / _normal(_ALONE)
+    return middle + (low - middle) * wider, middle + (high - middle) * wider
+
+
+def _normal(level: float) -> float:
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _best(legal: Sequence[Candidate], goal: Goal) -> Candidate | None:

@@ -28,6 +28,8 @@ from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.settings import Illegal, Settings, settings_of
 from evenflow.tune.space import Cell, Space
 
+_MOST_STAND_INS = 3
+
 
 class Live(Protocol):
     """A live engine that can be raced on, and taught from."""
@@ -138,12 +140,12 @@ def search(what: Search, journal: Journal, folder: Path, live: Live | None, watc
         if live is None:
             stages.append(Stage(cost, grid, ranking, None))
             break
-        entrants = _entrants(ranking, stages, what.budget.max_live)
+        entrants, reserve = _entrants(ranking, stages, what.budget.max_live)
         if len(stages) and len(entrants) <= 1:
             watch.said("the refitted cost names no configuration that has not raced yet")
             stages.append(Stage(cost, grid, ranking, None))
             break
-        raced = _race(entrants, what, journal, folder, number, live, watch)
+        raced = _race(entrants, reserve, what, journal, folder, number, live, watch)
         stages.append(Stage(cost, grid, ranking, raced))
         if number == 1:
             break
@@ -163,15 +165,18 @@ def search(what: Search, journal: Journal, folder: Path, live: Live | None, watc
     )
 
 
-def _entrants(ranking: Ranking, stages: Sequence[Stage], most: int) -> tuple[Cell, ...]:
-    """The contenders, the most promising first; later stages bring the winner so far and who has not raced yet."""
+def _entrants(ranking: Ranking, stages: Sequence[Stage], most: int) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+    """Who races, the most promising first, and who stands in for one that does not start. Later stages bring the winner
+    so far and who has not raced yet."""
     cells = [each.cell for each in ranking.contenders]
+    twins = [twin for group in ranking.twins for twin in group]
     if not stages or stages[0].race is None or stages[0].race.standing is None:
-        return tuple(cells[:most])
+        return tuple(cells[:most]), (*cells[most:], *twins)
     before = stages[0].race
     assert before.standing is not None
-    new = [cell for cell in cells[:most] if cell not in before.cells]
-    return (before.standing.ranking.nearest.cell, *new[: most - 1])
+    known = {*before.cells, *(twin for group in stages[0].ranking.twins for twin in group)}
+    new = [cell for cell in cells[:most] if cell not in known]
+    return (before.standing.ranking.nearest.cell, *new[: most - 1]), ()
 
 
 def _logs(journal: Journal, folder: Path) -> list[Path]:
@@ -179,14 +184,25 @@ def _logs(journal: Journal, folder: Path) -> list[Path]:
 
 
 def _choice(stages: Sequence[Stage]) -> tuple[Candidate, bool]:
+    """Of the last race that told anything; else the most promising that did not fail where it was tried."""
     for stage in reversed(stages):
         if stage.race is not None and stage.race.standing is not None:
             return stage.race.standing.ranking.nearest, True
-    return stages[-1].ranking.nearest, False
+    ranking = stages[-1].ranking
+    failed = {cell for stage in stages if stage.race is not None for cell, _ in stage.race.failed}
+    left = [each for each in ranking.contenders if each.cell not in failed]
+    return next(iter(left), ranking.nearest), False
 
 
 def _race(
-    entrants: Sequence[Cell], what: Search, journal: Journal, folder: Path, stage: int, live: Live, watch: Watch
+    entrants: Sequence[Cell],
+    reserve: Sequence[Cell],
+    what: Search,
+    journal: Journal,
+    folder: Path,
+    stage: int,
+    live: Live,
+    watch: Watch,
 ) -> Raced:
     (folder / "live").mkdir(exist_ok=True)
     rounds: list[Round] = []
@@ -194,6 +210,8 @@ def _race(
     out: dict[Cell, str] = {}
     standing: Standing | None = None
     running: Sequence[Cell] = tuple(entrants)
+    waiting = list(reserve)
+    entered: list[Cell] = []
     rng = Random(what.load.seed)
     for number in range(what.budget.max_rounds):
         order = list(running)
@@ -201,9 +219,12 @@ def _race(
         ran: dict[Cell, Observations] = {}
         for place, cell in enumerate(order):
             watch.racing(stage, number + 1, what.space.label(cell), place + 1, len(order))
+            entered += [cell] if not number else []
             outcome = _run_once(cell, stage, number, what, journal, folder, live)
             if isinstance(outcome, str):
                 failed[cell] = outcome
+                if not number and waiting and len(failed) <= _MOST_STAND_INS:
+                    order.append(waiting.pop(0))
                 watch.said(f"{what.space.label(cell)} failed: {outcome}")
             else:
                 ran[cell] = outcome
@@ -216,7 +237,7 @@ def _race(
         if standing.stop is not None:
             break
         running = standing.running
-    return Raced(tuple(entrants), tuple(rounds), standing, tuple(out.items()), tuple(failed.items()))
+    return Raced(tuple(entered), tuple(rounds), standing, tuple(out.items()), tuple(failed.items()))
 
 
 def _run_once(
