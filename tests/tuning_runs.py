@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+from evenflow.simulate.cost import Identity, Kind, StepCost
 from evenflow.tune.objective import Goal, parse_goal
 from evenflow.tune.observations import Observations, observe
 from evenflow.tune.space import Cell
@@ -31,3 +32,17 @@ def noisy(mean: float, seed: int, *, gap: float = 0.02, num: int = 400, goal: Go
         return mean + 0.2 * Random(index).random() + 0.02 * rng.random()
 
     return run(ttft, gap=gap, num=num, seed=seed, goal=goal)
+
+
+def device() -> StepCost:
+    """A GPU by its data sheet: 5 ms a step, or 32 us a token if that is more."""
+    return StepCost(
+        Identity(Kind.ROOFLINE, "a device", "a model", "none"),
+        fixed_seconds=5e-4,
+        weight_seconds=4.8e-3,
+        token_seconds=3.2e-5,
+        request_seconds=5e-6,
+        prefill_context_seconds=1e-9,
+        decode_context_seconds=4e-8,
+        kv_tokens=400_000,
+    )

@@ -16,19 +16,20 @@ from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spelling import nearest
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
-from evenflow.simulate.cost_file import load_cost
+from evenflow.simulate.catalogue import find_cost
 from evenflow.study.document import write_document
 from evenflow.study.experiment import Experiment, Finding
-from evenflow.study.gpu import study_gpu
 from evenflow.study.lab import Lab
 from evenflow.study.live_lab import LiveLab
 from evenflow.study.simulated_lab import SimulatedLab
 from evenflow.study.table import EXPERIMENTS
 
+DEFAULT_COST = "h100-80gb-x4-llama2-70b"
+
 
 def study(
     *names: str,
-    cost: Path | None = None,
+    cost: str = DEFAULT_COST,
     live: Switch = False,
     size: PositiveFloat = 1.0,
     out: Path | None = None,
@@ -43,7 +44,7 @@ def study(
     names
         Only these experiments; all of them if none is named.
     cost
-        Cost file of the device to simulate; a GPU with a model of 8 billion parameters if not given.
+        Cost file of the device to simulate, or one of `evenflow costs`.
     live
         Run on the real engine on this machine, as far as it can: minutes for each experiment.
     size
@@ -54,7 +55,7 @@ def study(
     chosen = _chosen(names)
     lab: Lab
     if live:
-        if cost is not None:
+        if cost != DEFAULT_COST:
             raise ConfigError("a live study has no cost; leave --cost out")
         refuse(engine, "max_num_seqs", "max_num_batched_tokens", "policy", "policy_set", "max_model_len")
         path = model_on_disk(engine.model)
@@ -62,7 +63,7 @@ def study(
             engine = replace(engine, kv_memory="256MiB")
         lab = LiveLab(replace(engine, model=str(path), prefix_caching=False), load_tokenizer(path), size)
     else:
-        lab = SimulatedLab(load_cost(cost) if cost is not None else study_gpu(), size=size)
+        lab = SimulatedLab(find_cost(cost), size=size)
     console, stage = Console(highlight=False), Console(stderr=True)
     done: list[tuple[Experiment, Finding]] = []
     with ending_in_order():

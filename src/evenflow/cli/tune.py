@@ -28,9 +28,9 @@ from evenflow.replay.recorded import open_trace
 from evenflow.replay.run import Replay
 from evenflow.replay.slo import parse_seconds
 from evenflow.report.page import write_page
+from evenflow.simulate.catalogue import find_cost
 from evenflow.simulate.config import SimulationConfig, with_settings
 from evenflow.simulate.cost import StepCost
-from evenflow.simulate.cost_file import load_cost
 from evenflow.tune.config_file import write_config
 from evenflow.tune.grid import Load
 from evenflow.tune.journal import Journal
@@ -87,7 +87,7 @@ class SearchOptions:
 def tune(
     *,
     trace: Path,
-    cost: Path,
+    cost: str,
     slo: str | None = None,
     engine: EngineOptions = EngineConfig(),
     file: Annotated[FileOptions, Parameter(name="*", group=_LOAD)] = FileOptions(),
@@ -104,7 +104,7 @@ def tune(
     trace
         Trace file, in any published format, or an event log of evenflow.
     cost
-        What a step costs, as `evenflow calibrate` writes it.
+        Cost file of `evenflow calibrate`, or the name of one that comes with evenflow (`evenflow costs`).
     slo
         Limits on statistics, as ttft_p95=1s,itl_p99=150ms; with class: in front for one class.
     """
@@ -112,12 +112,12 @@ def tune(
     out = options.out
     if not 0.0 <= options.tolerance <= 1.0:
         raise ConfigError(f"tolerance must be between 0 and 1, not {options.tolerance:g}")
-    step_cost = load_cost(cost, force=options.force)
+    step_cost = find_cost(cost, force=options.force)
     opened = open_trace(trace, _reading(file, load, engine, options))
     planned = _planned(opened, load, engine, options)
     say(console, opened.describe())
     what = _search(step_cost, planned, slo, engine, options)
-    facts = _facts(what, planned, cost, engine, options)
+    facts = _facts(what, planned, engine, options)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -183,12 +183,10 @@ def _search(
     )
 
 
-def _facts(
-    what: Search, planned: ReplayLoad, cost: Path, engine: EngineConfig, options: SearchOptions
-) -> dict[str, str]:
+def _facts(what: Search, planned: ReplayLoad, engine: EngineConfig, options: SearchOptions) -> dict[str, str]:
     """Everything that a cell's run depends on, by name."""
     identity = what.cost.identity
-    digest = hashlib.sha256(cost.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(repr(what.cost).encode()).hexdigest()[:12]
     facts = {name: text for name, text in planned.facts.items() if name != "rows"}
     for axis in what.space.axes:
         facts[axis.name] = ", ".join(map(shown, axis.values))

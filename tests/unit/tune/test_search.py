@@ -12,7 +12,6 @@ from evenflow.replay.request import PlannedRequest
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
 from evenflow.simulate.run import simulate
-from evenflow.study.gpu import study_gpu
 from evenflow.tune.config_file import write_config
 from evenflow.tune.grid import Load
 from evenflow.tune.journal import Journal
@@ -24,9 +23,10 @@ from evenflow.tune.search import Budget, Found, Search, search
 from evenflow.tune.settings import Settings, legal_cells, settings_of, simulated
 from evenflow.tune.space import Space, make_space
 from evenflow.tune.telling import headline, sentences
+from tuning_runs import device
 
 BASE = SimulationConfig(num_blocks=2000, prefix_caching=False)
-COST = replace(study_gpu(), spreads=())
+COST = device()
 VARY = ("max_num_seqs=2,16,17", "max_num_batched_tokens=64,1024", "policy=vllm", "policy.reserve=prompt")
 
 
