@@ -51,6 +51,11 @@ for _name, _where, _help in (
         "Calibrate, run other traffic live, simulate it, and hold one against the other.",
     ),
     (
+        "tuner",
+        "bench_tuner:tuner",
+        "Measure a grid of 12 cells live, let the tuner search it by itself, and compare choice and machine time.",
+    ),
+    (
         "peers",
         "bench_peers:peers",
         "Run the same work on evenflow and on other engines, in turns, and print figures and ratios.",

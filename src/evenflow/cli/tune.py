@@ -4,7 +4,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -13,14 +13,14 @@ from cyclopts import Group, Parameter
 from cyclopts.types import NonNegativeInt, PositiveInt
 from rich.console import Console
 
-from evenflow.cli.options import EngineOptions, Switch
+from evenflow.cli.options import Switch
 from evenflow.cli.progress import model_on_disk, say
 from evenflow.cli.replay import FileOptions
 from evenflow.cli.replay_view import ReplayBar
 from evenflow.cli.signals import ending_in_order
 from evenflow.cli.tune_view import TuneView, show_found
 from evenflow.core.errors import ConfigError
-from evenflow.engine.config import EngineConfig
+from evenflow.engine.config import Dtype, EngineConfig, ExecutorKind, KVDtype, Quantize
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.replay.load import Load as ReplayLoad
 from evenflow.replay.load import LoadOptions, make_load
@@ -29,7 +29,7 @@ from evenflow.replay.run import Replay
 from evenflow.replay.slo import parse_seconds
 from evenflow.report.page import write_page
 from evenflow.simulate.catalogue import find_cost
-from evenflow.simulate.config import SimulationConfig, with_settings
+from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
 from evenflow.tune.config_file import write_config
 from evenflow.tune.grid import Load
@@ -48,6 +48,7 @@ from evenflow.workload.formats import Reading
 from evenflow.workload.trace import Trace
 
 _LOAD = Group("Trace and load", sort_key=3)
+_ENGINE = Group("Model and engine", sort_key=2)
 _SEARCH = Group("Search", sort_key=1)
 _WARM_UP_SHARE = 0.1
 
@@ -64,8 +65,10 @@ class SearchOptions:
     """TOML file with a list of values for each knob."""
     simulate_only: Switch = False
     """Predict, and start no server: for a cost file of other hardware."""
-    set: tuple[str, ...] = ()
-    """A setting of the simulated engine that is not varied, as max_model_len=4096 or num_blocks=2000."""
+    num_blocks: int | None = None
+    """KV blocks of the simulated engine; what the cost file knows of the memory if not given."""
+    num_host_blocks: int = 0
+    """Host blocks of the simulated engine, for preemption by swap."""
     tolerance: float = 0.05
     """How far the cost may be off: configurations predicted so near to the best, or to a limit, may still race."""
     max_live: PositiveInt = 3
@@ -76,12 +79,46 @@ class SearchOptions:
     """Cut so much off the beginning of every run; a tenth of it if not given."""
     jobs: NonNegativeInt = 0
     """Processes that simulate at once; as many as there are cores if 0."""
-    seed: int = 0
-    """Seed of the simulation and of the prompts' content, the same for all configurations."""
     force: Switch = False
     """Take a cost file that was measured on another machine or by another version."""
     out: Path = field(default=Path("tune"))
     """Folder for evenflow.toml, report.html and the journal; a search that was stopped goes on in it."""
+
+
+_DEFAULTS = EngineConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class TunedEngine:
+    """What is not varied of the engine that serves, and so of the live runs; as `evenflow serve` has it."""
+
+    model: str = _DEFAULTS.model
+    """A name from `evenflow model list`, a folder, a .gguf file, or a hub name (owner/model)."""
+    dtype: Dtype = _DEFAULTS.dtype
+    """Number format of weights and activations."""
+    quantize: Quantize = _DEFAULTS.quantize
+    """int8 computes in int8, auto where that is fastest."""
+    kv_dtype: KVDtype = _DEFAULTS.kv_dtype
+    """Number format of the KV cache."""
+    kv_memory: str | None = None
+    """Memory for the KV cache, such as 2GiB; the same as when the cost was measured. A kv_share is of this."""
+    host_kv_memory: str = _DEFAULTS.host_kv_memory
+    """Memory that keeps the blocks of preempted requests."""
+    block_size: int = _DEFAULTS.block_size
+    """Tokens in one block of the KV cache."""
+    prefix_caching: bool | None = None
+    """Keep the KV blocks of prompts and share them; on if not given."""
+    watermark: float = _DEFAULTS.watermark
+    """Share of the KV blocks that must stay free when a request is admitted."""
+    threads: int | None = None
+    """Threads that compute the model."""
+    executor: ExecutorKind = _DEFAULTS.executor
+    """torch runs the model; shadow runs none, for tests."""
+
+    def config(self, max_model_len: int | None) -> EngineConfig:
+        return EngineConfig(
+            max_model_len=max_model_len, **{each.name: getattr(self, each.name) for each in fields(self)}
+        )
 
 
 def tune(
@@ -89,7 +126,7 @@ def tune(
     trace: Path,
     cost: str,
     slo: str | None = None,
-    engine: EngineOptions = EngineConfig(),
+    engine: Annotated[TunedEngine, Parameter(name="*", group=_ENGINE)] = TunedEngine(),
     file: Annotated[FileOptions, Parameter(name="*", group=_LOAD)] = FileOptions(),
     load: Annotated[LoadOptions, Parameter(name="*", group=_LOAD)] = LoadOptions(),
     options: Annotated[SearchOptions, Parameter(name="*", group=_SEARCH)] = SearchOptions(),
@@ -112,12 +149,11 @@ def tune(
     out = options.out
     if not 0.0 <= options.tolerance <= 1.0:
         raise ConfigError(f"tolerance must be between 0 and 1, not {options.tolerance:g}")
-    step_cost = find_cost(cost, force=options.force)
-    opened = open_trace(trace, _reading(file, load, engine, options))
-    planned = _planned(opened, load, engine, options)
+    opened = open_trace(trace, _reading(file, load))
     say(console, opened.describe())
-    what = _search(step_cost, planned, slo, engine, options)
-    facts = _facts(what, planned, engine, options)
+    config = engine.config(load.max_model_len)
+    what, planned = prepared(opened, cost, slo, load, config, options)
+    facts = _facts(what, planned, config, options)
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -128,43 +164,49 @@ def tune(
     for each in what.illegal:
         say(console, f"left out: {each.cell.key}: {each.reason}")
     with ending_in_order(), TuneView(console) as view:
-        live = None if options.simulate_only else _Live(_live_engine(opened, load, engine, what), out, console)
+        live = None if options.simulate_only else LiveUnderBar(live_engine(opened, load, config, what), out, console)
         found = search(what, journal, out, live, view)
-    _write(found, facts, planned.notes, step_cost, engine, options, out)
+    _write(found, facts, planned.notes, engine, options, out)
     show_found(found, Console(highlight=False))
     say(console, f"{out / 'evenflow.toml'} is the configuration, {out / 'report.html'} says why")
     if not found.keeps_limits:
         sys.exit(1)
 
 
-def _reading(file: FileOptions, load: LoadOptions, engine: EngineConfig, options: SearchOptions) -> Reading:
+def prepared(
+    trace: Trace, cost: str, slo: str | None, load: LoadOptions, engine: EngineConfig, options: SearchOptions
+) -> tuple[Search, ReplayLoad]:
+    """What is asked for, checked as a whole before anything runs. Raises EvenflowError."""
+    planned = make_load(trace, load, load.max_model_len)
+    step_cost = find_cost(cost, force=options.force)
+    return _search(step_cost, planned, slo, load.seed, engine, options), planned
+
+
+def _reading(file: FileOptions, load: LoadOptions) -> Reading:
     columns = parse_columns(file.columns) if file.columns is not None else ColumnNames()
     return Reading(load.limit, columns, file.time_unit, None)
 
 
-def _planned(trace: Trace, load: LoadOptions, engine: EngineConfig, options: SearchOptions) -> ReplayLoad:
-    return make_load(trace, load, engine.max_model_len or _base(engine, options).max_model_len)
-
-
 def _base(engine: EngineConfig, options: SearchOptions) -> SimulationConfig:
-    base = SimulationConfig(
+    return SimulationConfig(
         block_size=engine.block_size,
         prefix_caching=engine.prefix_caching is not False,
         watermark=engine.watermark,
         max_model_len=engine.max_model_len,
+        num_blocks=options.num_blocks,
+        num_host_blocks=options.num_host_blocks,
     )
-    return with_settings(base, options.set)
 
 
 def _search(
-    cost: StepCost, planned: ReplayLoad, slo: str | None, engine: EngineConfig, options: SearchOptions
+    cost: StepCost,
+    planned: ReplayLoad,
+    slo: str | None,
+    seed: int,
+    engine: EngineConfig,
+    options: SearchOptions,
 ) -> Search:
-    vary = list(options.vary)
-    if engine.policy is not None:
-        vary.insert(0, f"policy={engine.policy}")
-    for setting in engine.policy_set:
-        vary.insert(0, f"policy.{setting}")
-    space = make_space(vary, options.space)
+    space = make_space(options.vary, options.space)
     cells, illegal = legal_cells(space, _base(engine, options), cost.kv_tokens)
     last = max(plan.send_at for plan in planned.plans)
     warm_up = parse_seconds(options.warm_up, "warm_up") if options.warm_up is not None else _WARM_UP_SHARE * last
@@ -175,7 +217,7 @@ def _search(
         cells,
         illegal,
         parse_goal(options.objective, slo),
-        Load(planned.plans, warm_up, options.seed),
+        Load(planned.plans, warm_up, seed),
         cost,
         options.tolerance,
         options.jobs or len(os.sched_getaffinity(0)),
@@ -202,7 +244,7 @@ def _facts(what: Search, planned: ReplayLoad, engine: EngineConfig, options: Sea
     return facts
 
 
-def _live_engine(trace: Trace, load: LoadOptions, engine: EngineConfig, what: Search) -> LiveEngine:
+def live_engine(trace: Trace, load: LoadOptions, engine: EngineConfig, what: Search) -> LiveEngine:
     path = model_on_disk(engine.model)
     for cell in what.cells:
         live_config(settings_of(cell), engine)  # raises what would fail only at its turn
@@ -217,7 +259,7 @@ def _live_engine(trace: Trace, load: LoadOptions, engine: EngineConfig, what: Se
     return LiveEngine(replace(engine, model=str(path)), replay)
 
 
-class _Live:
+class LiveUnderBar:
     """The search's live engine, under a progress bar."""
 
     def __init__(self, engine: LiveEngine, folder: Path, console: Console) -> None:
@@ -240,7 +282,6 @@ def _write(
     found: Found,
     facts: dict[str, str],
     notes: tuple[str, ...],
-    cost: StepCost,
     engine: EngineConfig,
     options: SearchOptions,
     out: Path,
@@ -253,4 +294,4 @@ def _write(
         f"{facts['trace']}, {facts['requests']} requests, {facts['arrivals']}; {found.search.goal}",
     )
     write_config(out / "evenflow.toml", settings, config, remarks)
-    write_page(tune_page(found, facts, (*notes, *cost.notes)), out / "report.html")
+    write_page(tune_page(found, facts, (*notes, *found.search.cost.notes)), out / "report.html")

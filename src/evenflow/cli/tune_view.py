@@ -7,7 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from evenflow.cli.progress import is_screen, say
-from evenflow.tune.effects import HEADLINE, throughput, value
+from evenflow.tune.effects import ITL_P99, TTFT_P95, throughput, value
 from evenflow.tune.miss import explain_miss
 from evenflow.tune.race import Standing
 from evenflow.tune.search import Found
@@ -15,6 +15,7 @@ from evenflow.tune.telling import headline, objective_text, sentences, shown_sec
 
 _LINES_PER_GRID = 10
 _MOST_ROWS = 8
+_SHOWN = (TTFT_P95, ITL_P99)
 
 
 class TuneView:
@@ -77,17 +78,21 @@ def show_found(found: Found, console: Console) -> None:
     if found.predicted.best is None:
         for sentence in explain_miss(found.predicted, found.search.space):
             console.print(f"  {sentence}", soft_wrap=True, style="yellow")
-    table = Table("", found.search.goal.objective.title, "tokens/s", *(s.title for s in HEADLINE), box=None)
+    goal = found.search.goal
+    extra = [goal.objective.title] if goal.objective.name != "throughput" else []
+    table = Table("", *extra, "tokens/s", *(statistic.title for statistic in _SHOWN), "limits", box=None)
     table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
     for each in found.predicted.contenders[:_MOST_ROWS]:
         mark = "→ " if each.cell == found.choice.cell else "  "
-        figures = [shown_seconds(value(each.run, statistic)) for statistic in HEADLINE]
         table.add_row(
             mark + found.search.space.label(each.cell),
-            objective_text(each, found.search.goal).split()[0],
+            *([objective_text(each, goal)] if extra else []),
             f"{throughput(each.run):.4g}",
-            *figures,
+            *(shown_seconds(value(each.run, statistic)) for statistic in _SHOWN),
+            "" if not goal.limits else "kept" if each.keeps_limits else f"{each.worst_ratio:.0%}",
         )
-    console.print(table)
+    if found.predicted.contenders:
+        console.print("\nIn the running, simulated:" if found.is_live else "\nIn the running:")
+        console.print(table)

@@ -220,7 +220,7 @@ def _race(
         for place, cell in enumerate(order):
             watch.racing(stage, number + 1, what.space.label(cell), place + 1, len(order))
             entered += [cell] if not number else []
-            outcome = _run_once(cell, stage, number, what, journal, folder, live)
+            outcome = run_once(cell, stage, number, what, journal, folder, live)
             if isinstance(outcome, str):
                 failed[cell] = outcome
                 if not number and waiting and len(failed) <= _MOST_STAND_INS:
@@ -240,7 +240,7 @@ def _race(
     return Raced(tuple(entered), tuple(rounds), standing, tuple(out.items()), tuple(failed.items()))
 
 
-def _run_once(
+def run_once(
     cell: Cell, stage: int, number: int, what: Search, journal: Journal, folder: Path, live: Live
 ) -> Observations | str:
     """Of this run, or of the one that the journal has; a sentence if it failed."""
