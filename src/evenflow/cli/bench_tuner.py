@@ -1,24 +1,28 @@
 """`evenflow bench tuner`: the tuner's choice against a grid that is measured live as a whole."""
 
 import json as json_module
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.types import NonNegativeFloat, PositiveFloat, PositiveInt
+from cyclopts.types import PositiveFloat, PositiveInt
 from rich.console import Console
 from rich.table import Table
 
 from evenflow.bench.tuner import MOST_REGRET, MOST_SHARE, Regret, measure
 from evenflow.cli.options import Switch
-from evenflow.cli.progress import say
+from evenflow.cli.progress import model_on_disk, say, saying
 from evenflow.cli.signals import ending_in_order
 from evenflow.cli.tune import LiveUnderBar, SearchOptions, TunedEngine, live_engine, prepared
 from evenflow.cli.tune_view import TuneView
 from evenflow.core.errors import ConfigError
+from evenflow.engine.config import EngineConfig
 from evenflow.observe.summary import format_seconds
 from evenflow.replay.load import LoadOptions
+from evenflow.simulate.calibrate import calibrate
+from evenflow.simulate.cost_file import save_cost
 from evenflow.tune.telling import objective_text
 from evenflow.workload.formats import azure_excerpt
 
@@ -32,7 +36,7 @@ VARY = (
 
 def tuner(
     *,
-    cost: str,
+    cost: str | None = None,
     objective: str = "e2e_mean",
     slo: str | None = None,
     vary: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
@@ -40,7 +44,7 @@ def tuner(
     requests: PositiveInt = 60,
     length_scale: PositiveFloat = 0.25,
     rate_scale: PositiveFloat = 1.0,
-    calibration_seconds: NonNegativeFloat = 120.0,
+    calibration_seconds: PositiveFloat = 60.0,
     seed: int = 0,
     out: Path = Path("bench-tuner"),
     engine: Annotated[TunedEngine, Parameter(name="*")] = TunedEngine(),
@@ -54,7 +58,7 @@ def tuner(
     Parameters
     ----------
     cost
-        Cost file of `evenflow calibrate` for this engine.
+        Cost file of `evenflow calibrate` for this engine; the bench calibrates if not given.
     objective
         What should be best, as for `evenflow tune`.
     slo
@@ -70,7 +74,7 @@ def tuner(
     rate_scale
         Factor on the trace's arrival rate.
     calibration_seconds
-        What the cost took to measure; it counts as the tuner's machine time.
+        How long to calibrate, or what it took to measure the cost that is given: it counts as the tuner's.
     seed
         Seed of simulations, of the order of runs and of the prompts' content.
     out
@@ -85,8 +89,10 @@ def tuner(
     load = LoadOptions(length_scale=length_scale, rate_scale=rate_scale, max_model_len=_MAX_MODEL_LEN, seed=seed)
     options = SearchOptions(objective=objective, vary=vary or VARY, out=out)
     config = engine.config(_MAX_MODEL_LEN)
-    what, _ = prepared(trace, cost, slo, load, config, options)
     stage = Console(stderr=True, highlight=False)
+    if cost is None:
+        cost, calibration_seconds = _calibrated(config, calibration_seconds, out, stage)
+    what, _ = prepared(trace, cost, slo, load, config, options)
     with ending_in_order(), TuneView(stage) as view:
         live = LiveUnderBar(live_engine(trace, load, config, what), out, stage)
         regret = measure(
@@ -102,6 +108,20 @@ def tuner(
         print(json_module.dumps(_as_json(regret)))
         return
     _show(regret, Console(highlight=False))
+
+
+def _calibrated(config: EngineConfig, seconds: float, out: Path, console: Console) -> tuple[str, float]:
+    """A cost file in `out`, measured now or by the run of the bench that was stopped, and what that took."""
+    cost, took = out / "cost.json", out / "calibration.json"
+    if not took.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        model_on_disk(config.model)
+        began = time.monotonic()
+        with saying(console, "calibrating") as say_now:
+            found = calibrate(config, seconds=seconds, seed=0, progress=lambda share, words: say_now(words))
+        save_cost(cost, found)
+        took.write_text(json_module.dumps({"seconds": time.monotonic() - began}), encoding="utf-8")
+    return str(cost), float(json_module.loads(took.read_text(encoding="utf-8"))["seconds"])
 
 
 def _as_json(regret: Regret) -> dict[str, object]:

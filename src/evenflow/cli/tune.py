@@ -21,6 +21,7 @@ from evenflow.cli.signals import ending_in_order
 from evenflow.cli.tune_view import TuneView, show_found
 from evenflow.core.errors import ConfigError
 from evenflow.engine.config import Dtype, EngineConfig, ExecutorKind, KVDtype, Quantize
+from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.replay.load import Load as ReplayLoad
 from evenflow.replay.load import LoadOptions, make_load
@@ -152,6 +153,10 @@ def tune(
     opened = open_trace(trace, _reading(file, load))
     say(console, opened.describe())
     config = engine.config(load.max_model_len)
+    if not options.simulate_only and load.max_model_len is None:
+        # The server would cut what is longer than the model's context; the simulation must see the same requests.
+        model = load_model_config(model_on_disk(engine.model))
+        load = replace(load, max_model_len=model.max_position_embeddings)
     what, planned = prepared(opened, cost, slo, load, config, options)
     facts = _facts(what, planned, config, options)
     try:
@@ -179,6 +184,7 @@ def prepared(
     """What is asked for, checked as a whole before anything runs. Raises EvenflowError."""
     planned = make_load(trace, load, load.max_model_len)
     step_cost = find_cost(cost, force=options.force)
+    engine = replace(engine, max_model_len=load.max_model_len)
     return _search(step_cost, planned, slo, load.seed, engine, options), planned
 
 

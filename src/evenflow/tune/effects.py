@@ -11,9 +11,9 @@ import numpy as np
 
 from evenflow.replay.bootstrap import Interval
 from evenflow.tune.objective import Goal, Statistic
-from evenflow.tune.observations import DONE, TOKENS, Observations
+from evenflow.tune.observations import DONE, TOKENS, Observations, sample_key
 from evenflow.tune.ranking import Candidate, Ranking
-from evenflow.tune.resampled import Resampler, resampler_of
+from evenflow.tune.resampled import resampler_of, statistic_of
 from evenflow.tune.space import Axis, Space, Value
 
 TTFT_P95 = Statistic("ttft", 95.0)
@@ -33,11 +33,8 @@ def completed(run: Observations) -> float:
 
 def value(run: Observations, statistic: Statistic) -> float:
     """Seconds; infinite if so many requests failed."""
-    return float(_whole(run).statistic(statistic, [run]).observed[0])
-
-
-def _whole(run: Observations) -> Resampler:
-    return resampler_of([run], num_resamples=1)
+    sample = run.samples[sample_key(statistic.service_class, statistic.metric)]
+    return float(statistic_of(sample, statistic, np.ones((1, run.num_time_cells)))[0])
 
 
 def relative_difference(base: Candidate, other: Candidate, goal: Goal, *, level: float = 0.95) -> Interval:

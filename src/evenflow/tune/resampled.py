@@ -45,16 +45,7 @@ class Resampler:
 
     def statistic(self, statistic: Statistic, runs: Sequence[Observations]) -> Figures:
         key = sample_key(statistic.service_class, statistic.metric)
-
-        def value(run: Observations, draws: Floats) -> Floats:
-            sample = self._sample(run, key)
-            if not len(sample.values):
-                return np.zeros(len(draws))  # nobody was late
-            if statistic.percent is None:
-                return resampled_mean(sample, draws)
-            return resampled_quantile(sample, draws, statistic.percent)
-
-        return self._figures(runs, value)
+        return self._figures(runs, lambda run, draws: statistic_of(self._sample(run, key), statistic, draws))
 
     def _figures(self, runs: Sequence[Observations], value: Callable[[Observations, Floats], Floats]) -> Figures:
         once = np.ones((1, self.blocks.num))
@@ -65,6 +56,15 @@ class Resampler:
     def _sample(self, run: Observations, key: str) -> Sample:
         sample = run.samples[key]
         return Sample(sample.values, self.blocks.of_request[sample.blocks], sample.weights)
+
+
+def statistic_of(sample: Sample, statistic: Statistic, draws: Floats) -> Floats:
+    """One value for each row of `draws`; 0 where there is no observation at all: nobody was late."""
+    if not len(sample.values):
+        return np.zeros(len(draws))
+    if statistic.percent is None:
+        return resampled_mean(sample, draws)
+    return resampled_quantile(sample, draws, statistic.percent)
 
 
 def _per_second(sample: Sample, draws: Floats, seconds: float) -> Floats:
