@@ -9,9 +9,11 @@ from rich.table import Table
 from evenflow.cli.progress import is_screen, say
 from evenflow.tune.effects import ITL_P99, TTFT_P95, throughput, value
 from evenflow.tune.miss import explain_miss
+from evenflow.tune.objective import Goal
 from evenflow.tune.race import Standing
+from evenflow.tune.ranking import Candidate
 from evenflow.tune.search import Found
-from evenflow.tune.telling import headline, objective_text, sentences, shown_seconds
+from evenflow.tune.telling import headline, sentences, shown_seconds
 
 _LINES_PER_GRID = 10
 _MOST_ROWS = 8
@@ -81,14 +83,14 @@ def show_found(found: Found, console: Console) -> None:
     goal = found.search.goal
     extra = [goal.objective.title] if goal.objective.name != "throughput" else []
     table = Table("", *extra, "tokens/s", *(statistic.title for statistic in _SHOWN), "limits", box=None)
-    table.columns[0].no_wrap = True
     for column in table.columns[1:]:
         column.justify = "right"
+        column.no_wrap = True
     for each in found.predicted.contenders[:_MOST_ROWS]:
         mark = "→ " if each.cell == found.choice.cell else "  "
         table.add_row(
             mark + found.search.space.label(each.cell),
-            *([objective_text(each, goal)] if extra else []),
+            *([_objective(each, goal)] if extra else []),
             f"{throughput(each.run):.4g}",
             *(shown_seconds(value(each.run, statistic)) for statistic in _SHOWN),
             "" if not goal.limits else "kept" if each.keeps_limits else f"{each.worst_ratio:.0%}",
@@ -96,3 +98,10 @@ def show_found(found: Found, console: Console) -> None:
     if found.predicted.contenders:
         console.print("\nIn the running, simulated:" if found.is_live else "\nIn the running:")
         console.print(table)
+
+
+def _objective(candidate: Candidate, goal: Goal) -> str:
+    """Without its name, which is above it."""
+    if goal.objective.statistic is not None:
+        return shown_seconds(candidate.objective)
+    return f"{candidate.objective:.4g}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from evenflow.replay.bootstrap import Interval
 from evenflow.tune.objective import Goal, Statistic
-from evenflow.tune.observations import DONE, TOKENS, Observations, sample_key
+from evenflow.tune.observations import DONE, MET, TOKENS, Observations, sample_key
 from evenflow.tune.ranking import Candidate, Ranking
 from evenflow.tune.resampled import resampler_of, statistic_of
 from evenflow.tune.space import Axis, Space, Value
@@ -35,6 +35,13 @@ def value(run: Observations, statistic: Statistic) -> float:
     """Seconds; infinite if so many requests failed."""
     sample = run.samples[sample_key(statistic.service_class, statistic.metric)]
     return float(statistic_of(sample, statistic, np.ones((1, run.num_time_cells)))[0])
+
+
+def objective_value(run: Observations, goal: Goal) -> float:
+    objective = goal.objective
+    if objective.statistic is not None:
+        return value(run, objective.statistic)
+    return run.per_second(TOKENS if objective.bounds is None else MET)
 
 
 def relative_difference(base: Candidate, other: Candidate, goal: Goal, *, level: float = 0.95) -> Interval:

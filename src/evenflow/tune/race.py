@@ -18,7 +18,7 @@ from enum import Enum
 import numpy as np
 
 from evenflow.replay.bootstrap import Sample
-from evenflow.tune.effects import relative_difference
+from evenflow.tune.effects import objective_value, relative_difference, value
 from evenflow.tune.objective import Goal
 from evenflow.tune.observations import Observations
 from evenflow.tune.ranking import Candidate, Kept, Ranking, rank
@@ -68,7 +68,6 @@ def _worse(rounds: Sequence[Round], ranking: Ranking, running: Sequence[Cell], g
     best = ranking.best
     if best is None:
         return []
-    by_round = [rank([(cell, each[cell]) for cell in running], goal) for each in rounds]
     members = {each.cell for each in ranking.contenders}.union(*ranking.twins)
     sign = 1.0 if goal.objective.more_is_better else -1.0
     found = []
@@ -78,13 +77,17 @@ def _worse(rounds: Sequence[Round], ranking: Ranking, running: Sequence[Cell], g
         if cell == best.cell or mine.low is None:  # too few requests for any interval: nothing is told
             continue
         missed = [against.limit for against in mine.limits if against.kept is Kept.NO]
-        if missed and all(not _candidate(each, cell).keeps_limits for each in by_round):
+        if missed and all(_misses(each[cell], goal) for each in rounds):
             found.append((cell, f"misses {', '.join(map(str, missed))}"))
         elif cell not in members and all(
-            sign * _candidate(each, cell).objective < sign * _candidate(each, best.cell).objective for each in by_round
+            sign * objective_value(each[cell], goal) < sign * objective_value(each[best.cell], goal) for each in rounds
         ):
             found.append((cell, f"is worse in {goal.objective.title}, in every round"))
     return found
+
+
+def _misses(run: Observations, goal: Goal) -> bool:
+    return any(value(run, limit.statistic) > limit.seconds for limit in goal.limits)
 
 
 def _candidate(ranking: Ranking, cell: Cell) -> Candidate:

@@ -182,7 +182,7 @@ def _contenders(
     legal = [index for index, each in enumerate(candidates) if each.keeps_limits]
     chosen: set[int] = set()
     if resampler.enough:
-        losses = Figures(sign * found.observed[legal], sign * found.resampled[:, legal])
+        losses = _losses(found, legal, sign)
         chosen = {legal[index] for index in confidence_set(losses, confidence=confidence)}
     # What may keep its limits after all is of interest only if it would then be as good as the best that does.
     within = abs(best.objective) * max(tolerance, INDIFFERENCE)
@@ -191,6 +191,14 @@ def _contenders(
             chosen.add(index)
     members = [candidates[index] for index in sorted(chosen)]
     return sorted(members, key=lambda each: _promise(each, best, sign))
+
+
+def _losses(found: Figures, columns: Sequence[int], sign: float) -> Figures:
+    """Logarithms: latencies and rates of a load differ by factors, and one that drowns must not hide, by the size of
+    its own luck, what the others differ by."""
+    least = 1e-6 * float(np.abs(found.observed[np.isfinite(found.observed)]).max(initial=0.0)) or 1e-12
+    observed, resampled = (np.log(np.maximum(part, least)) for part in (found.observed, found.resampled))
+    return Figures(sign * observed[list(columns)], sign * resampled[:, list(columns)])
 
 
 def _may_keep(candidate: Candidate, tolerance: float) -> bool:
