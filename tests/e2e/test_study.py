@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evenflow.cli.main import main
-from evenflow.engine.config import EngineConfig, ExecutorKind
+from evenflow.engine.config import EngineConfig
 from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.study.live_lab import LiveLab
@@ -35,11 +35,10 @@ def test_an_experiment_that_there_is_not_is_status_2(capfd: pytest.CaptureFixtur
 @pytest.mark.model
 def test_a_live_lab_plays_a_load_on_a_server_and_counts_its_preemptions() -> None:
     path = resolve_model("smollm2-135m")
-    # Room for one block less than both requests come to want.
-    engine = EngineConfig(model=str(path), executor=ExecutorKind.SHADOW, kv_memory="700KiB", block_size=32)
-    lab = LiveLab(engine, load_tokenizer(path))
+    # Two requests come to want 16 blocks of 32 tokens, and there are 12 or so.
+    lab = LiveLab(EngineConfig(model=str(path), kv_memory="9MiB"), load_tokenizer(path))
     load = [TraceRequest(0.0, 32, 224), TraceRequest(0.1, 32, 224)]
     played = lab.play(load, Settings(256, 8, 1.0, "vllm", ("reserve=prompt",)))
     assert sorted(record.num_output_tokens or 0 for record in played.records()) == [224, 224]
-    assert played.seconds > 0.0
+    assert played.num_preemptions >= 1
     assert lab.with_host_memory(1.0) is None

@@ -66,8 +66,8 @@ def test_what_cannot_be_searched_is_status_2(
 @pytest.mark.model
 def test_a_live_search_leaves_a_configuration_that_a_server_starts_with(tmp_path: Path) -> None:
     out = tmp_path / "tuned"
-    load = ("--limit", "16", "--length-scale", "0.05", "--rate-scale", "8", "--max-model-len", "1024")
-    live = ("--executor", "shadow", "--kv-memory", "64MiB", "--max-live", "2", "--max-rounds", "2")
+    load = ("--limit", "16", "--length-scale", "0.05", "--rate-scale", "20", "--max-model-len", "1024")
+    live = ("--kv-memory", "64MiB", "--max-live", "2", "--max-rounds", "2")
     assert tune(out, *load, *live, "--objective", "e2e_mean") == 0
     did = [json.loads(line)["did"] for line in (out / "journal.jsonl").read_text().splitlines()]
     assert did.count("ran") >= 2

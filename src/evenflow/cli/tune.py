@@ -171,7 +171,7 @@ def tune(
     with ending_in_order(), TuneView(console) as view:
         live = None if options.simulate_only else LiveUnderBar(live_engine(opened, load, config, what), out, console)
         found = search(what, journal, out, live, view)
-    _write(found, facts, planned.notes, engine, options, out)
+    _write(found, facts, planned.notes, config, options, out)
     show_found(found, Console(highlight=False))
     say(console, f"{out / 'evenflow.toml'} is the configuration, {out / 'report.html'} says why")
     if not found.keeps_limits:

@@ -37,7 +37,8 @@ def measure(lab: Lab) -> Finding:
         rows,
         (Plot("concurrency-cap", waiting, "seats"), Plot("concurrency-cap-preemptions", lost, "seats")),
         f"With {caps[0]} seats nobody is preempted and requests queue for a seat (TTFT P95 {seconds(ttft[0])} at "
-        f"{LOAD:.0%} load); {caps[best]} seats do the most, {most[best]:.3g} requests/s; with {caps[-1]} a crowd of "
-        f"{len(requests)} preempts {preemptions[-1]} times, and {most[-1]:.3g} requests/s come out.",
+        f"{LOAD:.0%} load); with {caps[-1]} they come in at once (TTFT P95 {seconds(ttft[-1])}), a crowd of "
+        f"{len(requests)} preempts {preemptions[-1]} times, and the engine does {most[-1] / most[best]:.0%} of what it "
+        f"does at its best cap, {caps[best]}.",
         preemptions[0] == 0 and preemptions[-1] > 0 and ttft[0] >= 2.0 * min(ttft) and most[-1] <= most[best],
     )

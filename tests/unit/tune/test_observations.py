@@ -1,5 +1,6 @@
 """What tuning keeps of a run gives the same figures as the run itself."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,8 +63,17 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"PK\x03\x04 not really")
     with pytest.raises(ObservationsError, match="does not hold"):
         read_observations(path)
-    np.savez(path, **{"head": np.array([1.0, 4, 4, 0]), "ttft/values": np.ones(3), "ttft/blocks": np.array([0, 1, 9])})
+    with path.open("wb") as file:
+        np.savez(file, np.ones(3))
     with pytest.raises(ObservationsError, match="does not hold"):
         read_observations(path)
     with pytest.raises(ObservationsError):
         read_observations(tmp_path / "none.npz")
+
+
+def test_a_cell_of_time_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    kept = noisy(0.1, 1)
+    wrong = replace(kept, num_time_cells=kept.num_time_cells - 1)
+    write_observations(wrong, tmp_path / "run.npz")
+    with pytest.raises(ObservationsError, match="a cell of time"):
+        read_observations(tmp_path / "run.npz")
