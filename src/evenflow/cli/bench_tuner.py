@@ -15,7 +15,8 @@ from evenflow.bench.tuner import MOST_REGRET, MOST_SHARE, Regret, measure
 from evenflow.cli.options import Switch
 from evenflow.cli.progress import model_on_disk, say, saying
 from evenflow.cli.signals import ending_in_order
-from evenflow.cli.tune import LiveUnderBar, SearchOptions, TunedEngine, live_engine, prepared
+from evenflow.cli.tune import LiveUnderBar, live_engine, prepared
+from evenflow.cli.tune_options import SearchOptions, TunedEngine
 from evenflow.cli.tune_view import TuneView
 from evenflow.core.errors import ConfigError
 from evenflow.engine.config import EngineConfig

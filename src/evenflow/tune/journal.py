@@ -65,10 +65,11 @@ class Failed(msgspec.Struct, frozen=True, tag_field="did", tag="failed"):
 
 
 class Refitted(msgspec.Struct, frozen=True, tag_field="did", tag="refitted"):
+    """The cost, to the steps of so many live runs."""
+
     stage: int
-    file: str
+    num_runs: int
     seconds: float
-    quality: dict[str, str] = {}
 
 
 Entry = Began | Simulated | Ran | Failed | Refitted

@@ -19,7 +19,7 @@ from evenflow.replay.result import ResultError, read_result, write_result
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
 from evenflow.tune.grid import Grid, Load, Task, run_grid
-from evenflow.tune.journal import Failed, Journal, Ran
+from evenflow.tune.journal import Failed, Journal, Ran, Refitted
 from evenflow.tune.live import LiveRun
 from evenflow.tune.objective import Goal
 from evenflow.tune.observations import Observations, observe
@@ -149,7 +149,7 @@ def search(what: Search, journal: Journal, folder: Path, live: Live | None, watc
         stages.append(Stage(cost, grid, ranking, raced))
         if number == 1:
             break
-        refitted = live.refit(_logs(journal, folder), cost, number + 1)
+        refitted = _refit(cost, journal, folder, live, number)
         if refitted is None:
             break
         cost = refitted
@@ -179,8 +179,14 @@ def _entrants(ranking: Ranking, stages: Sequence[Stage], most: int) -> tuple[tup
     return (before.standing.ranking.nearest.cell, *new[: most - 1]), ()
 
 
-def _logs(journal: Journal, folder: Path) -> list[Path]:
-    return [folder / each.log for each in journal.entries if isinstance(each, Ran)]
+def _refit(cost: StepCost, journal: Journal, folder: Path, live: Live, stage: int) -> StepCost | None:
+    """To the runs of that stage, also in a search that goes on after a later one: the same logs give the same cost."""
+    began = time.monotonic()
+    logs = [folder / each.log for each in journal.entries if isinstance(each, Ran) and each.stage <= stage]
+    found = live.refit(logs, cost, stage + 1)
+    if found is not None and journal.refitted(stage + 1) is None:
+        journal.add(Refitted(stage + 1, len(logs), time.monotonic() - began))
+    return found
 
 
 def _choice(stages: Sequence[Stage]) -> tuple[Candidate, bool]:
