@@ -68,7 +68,8 @@ def test_a_live_search_leaves_a_configuration_that_a_server_starts_with(tmp_path
     out = tmp_path / "tuned"
     load = ("--limit", "16", "--length-scale", "0.05", "--rate-scale", "20", "--max-model-len", "1024")
     live = ("--kv-memory", "64MiB", "--max-live", "2", "--max-rounds", "2")
-    assert tune(out, *load, *live, "--objective", "e2e_mean") == 0
+    search = ("--objective", "e2e_mean", "--tolerance", "1", "--vary", "max_num_batched_tokens=16,256")
+    assert tune(out, *load, *live, *search) == 0
     did = [json.loads(line)["did"] for line in (out / "journal.jsonl").read_text().splitlines()]
     assert did.count("ran") >= 2
     assert "Predicted and measured" in (out / "report.html").read_text()

@@ -60,6 +60,9 @@ def _live_sentences(found: Found) -> Iterator[str]:
         race = stage.race
         if race is None or race.standing is None:
             continue
+        if len(race.cells) == 1:
+            yield "nothing else was in the running: it ran live once, to be sure that it runs"
+            continue
         again = "again, with the refitted cost: " if number else ""
         why = race.standing.stop.value if race.standing.stop is not None else "nothing was left to run"
         yield f"{again}{len(race.cells)} configurations raced over {len(race.rounds)} rounds, until {why}"
