@@ -35,7 +35,7 @@ from evenflow.tune.config_file import write_config
 from evenflow.tune.grid import Load
 from evenflow.tune.journal import Journal
 from evenflow.tune.live import LiveEngine, LiveRun
-from evenflow.tune.objective import parse_goal
+from evenflow.tune.objective import check_classes, parse_goal
 from evenflow.tune.page import tune_page
 from evenflow.tune.refit import refitted
 from evenflow.tune.search import Budget, Found, Search, search
@@ -145,6 +145,8 @@ def _search(
 ) -> Search:
     space = make_space(options.vary, options.space)
     cells, illegal = legal_cells(space, _base(engine, options), cost.kv_tokens)
+    goal = parse_goal(options.objective, slo)
+    check_classes(goal, {plan.service_class for plan in planned.plans})
     last = max(plan.send_at for plan in planned.plans)
     warm_up = parse_seconds(options.warm_up, "warm_up") if options.warm_up is not None else _WARM_UP_SHARE * last
     if last > 0.0 and warm_up >= last:
@@ -153,7 +155,7 @@ def _search(
         space,
         cells,
         illegal,
-        parse_goal(options.objective, slo),
+        goal,
         Load(planned.plans, warm_up, seed),
         cost,
         options.tolerance,

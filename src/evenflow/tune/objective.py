@@ -10,6 +10,7 @@ fast by refusing work.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from evenflow.core.errors import ConfigError
@@ -78,6 +79,18 @@ class Goal:
 
 def parse_goal(objective: str, slo: str | None) -> Goal:
     return Goal(parse_objective(objective), parse_limits(slo) if slo else ())
+
+
+def check_classes(goal: Goal, classes: Collection[str | None]) -> None:
+    """Raises ConfigError for a class that no request is of: what nobody is in is never missed."""
+    bounds = goal.objective.bounds.bounds if goal.objective.bounds is not None else ()
+    statistics = [limit.statistic for limit in goal.limits]
+    statistics += [goal.objective.statistic] if goal.objective.statistic is not None else []
+    asked = [*(each.service_class for each in statistics), *(bound.service_class for bound in bounds)]
+    for name in asked:
+        if name is not None and name not in classes:
+            there = ", ".join(sorted(each for each in classes if each is not None)) or "none"
+            raise ConfigError(f"no request of the load is of the class {name!r}; its classes: {there}")
 
 
 def parse_objective(text: str) -> Objective:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from evenflow.observe.summary import format_seconds
+from evenflow.observe.tails import MIN_EXPECTED_ABOVE
 from evenflow.tune.effects import ITL_P99, TTFT_P95, throughput, value
-from evenflow.tune.objective import Goal
+from evenflow.tune.objective import Goal, Statistic
+from evenflow.tune.observations import Observations, sample_key
 from evenflow.tune.ranking import Candidate, Kept
 from evenflow.tune.search import Found
 
@@ -35,7 +37,7 @@ def sentences(found: Found) -> Iterator[str]:
         asked = (
             f"{against.limit.statistic.title} {shown_seconds(against.value)} of {format_seconds(against.limit.seconds)}"
         )
-        yield f"{asked}: {told}{_between(against.low, against.high)}"
+        yield f"{asked}: {told}{_between(against.low, against.high)}{_few(against.limit.statistic, run)}"
     ranking = found.predicted
     num = len(ranking.contenders) + sum(map(len, ranking.twins))
     if ranking.best is not None:
@@ -76,3 +78,12 @@ def _between(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return " (too few requests for an interval)"
     return f" ({shown_seconds(max(0.0, low))} to {shown_seconds(high)})"
+
+
+def _few(statistic: Statistic, run: Observations) -> str:
+    """Where fewer than five observations would lie above a percentile, it is the largest ones by another name."""
+    sample = run.samples[sample_key(statistic.service_class, statistic.metric)]
+    num = len(sample.values) if sample.weights is None else round(float(sample.weights.sum()))
+    if statistic.percent is None or num * (100.0 - statistic.percent) >= 100.0 * MIN_EXPECTED_ABOVE:
+        return ""
+    return f"; {num} observations are few for a P{statistic.percent:g}"

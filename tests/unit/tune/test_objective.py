@@ -3,7 +3,7 @@
 import pytest
 
 from evenflow.core.errors import ConfigError
-from evenflow.tune.objective import Limit, Statistic, parse_goal, parse_limits, parse_objective
+from evenflow.tune.objective import Limit, Statistic, check_classes, parse_goal, parse_limits, parse_objective
 
 
 def test_limits_are_on_statistics_of_all_or_of_a_class() -> None:
@@ -45,3 +45,15 @@ def test_an_objective_is_a_rate_or_a_statistic() -> None:
 def test_other_objectives_are_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_objective(text)
+
+
+@pytest.mark.parametrize(
+    ("objective", "slo"),
+    [("throughput", "gold:ttft_p95=1s"), ("gold:e2e_mean", None), ("goodput:gold:ttft=1s", None)],
+    ids=["limit", "objective", "bound"],
+)
+def test_a_class_that_nobody_is_of_is_refused(objective: str, slo: str | None) -> None:
+    goal = parse_goal(objective, slo)
+    check_classes(goal, {"gold", None})
+    with pytest.raises(ConfigError, match="'gold'; its classes: silver"):
+        check_classes(goal, {"silver", None})
