@@ -116,7 +116,7 @@ def _calibrated(config: EngineConfig, seconds: float, out: Path, console: Consol
     cost, took = out / "cost.json", out / "calibration.json"
     if not took.exists():
         out.mkdir(parents=True, exist_ok=True)
-        model_on_disk(config.model)
+        config = replace(config, model=str(model_on_disk(config.model)))
         began = time.monotonic()
         with saying(console, "calibrating") as say_now:
             found = calibrate(config, seconds=seconds, seed=0, progress=lambda share, words: say_now(words))

@@ -36,7 +36,7 @@ def document(lab: str, done: Sequence[Done]) -> Iterator[str]:
     yield f"Made by `evenflow study`; do not edit. Run on: {lab}."
     yield ""
     yield "Each experiment is a file of `src/evenflow/study/`; its sentence is made of its numbers, and a test checks"
-    yield "on a smaller load that the numbers still bear it out."
+    yield "that those of a smaller load still bear it out."
     for number, (experiment, finding) in enumerate(done, start=1):
         yield ""
         yield f"## {number}. {experiment.question}"

@@ -1,12 +1,13 @@
 """Who gets a step's tokens, newcomers or running streams: the choice matters more the fuller the engine is."""
 
 from evenflow.report.charts import Chart, Series
-from evenflow.study.experiment import Finding, Plot, seconds
+from evenflow.study.experiment import Finding, Plot, ratio, seconds
 from evenflow.study.lab import Lab
 from evenflow.study.loads import at_rate, capacity, chats
 from evenflow.tune.settings import Settings
 
 LOADS = (0.4, 0.6, 0.8, 0.95)
+_BUSY = 2
 CHOICES = {
     "prefill-first": ("interleave=prefill-first", "max_skipped_steps=1000"),
     "shared": ("interleave=shared", "min_prefill_share=0.25", "max_prefill_share=0.5"),
@@ -32,13 +33,15 @@ def measure(lab: Lab) -> Finding:
     first = Chart("TTFT P95", [Series(n, LOADS, ttft[n]) for n in CHOICES], x_unit="", y_unit="s", y_log=True)
     gaps = Chart("ITL P99", [Series(n, LOADS, itl[n]) for n in CHOICES], x_unit="", y_unit="s", y_log=True)
     pre, dec = ("prefill-first", "decode-first")
+    costs = [mine / theirs for mine, theirs in zip(itl[pre], itl[dec], strict=True)]
     return Finding(
         f"lengths of real chats, {budget} tokens a step, {lab.max_num_seqs} seats",
         ("load", "interleave", "TTFT P95", "ITL P99"),
         rows,
         (Plot("interleaves-ttft", first, "share of capacity"), Plot("interleaves-itl", gaps, "share of capacity")),
-        f"At {LOADS[-1]:.0%} of capacity prefill-first has a TTFT P95 of {seconds(ttft[pre][-1])} and an ITL P99 of "
-        f"{seconds(itl[pre][-1])}, decode-first {seconds(ttft[dec][-1])} and {seconds(itl[dec][-1])}: early first "
-        "tokens are paid for by running streams, and the other way round.",
-        ttft[pre][-1] < ttft[dec][-1] and itl[pre][-1] > itl[dec][-1],
+        f"At {LOADS[_BUSY]:.0%} of capacity prefill-first has a TTFT P95 of {seconds(ttft[pre][_BUSY])} and an ITL "
+        f"P99 of {seconds(itl[pre][_BUSY])}, decode-first {seconds(ttft[dec][_BUSY])} and "
+        f"{seconds(itl[dec][_BUSY])}. Running streams pay for early first tokens, with gaps {ratio(costs[0])} as long "
+        f"at {LOADS[0]:.0%} load and {ratio(costs[-1])} at {LOADS[-1]:.0%}.",
+        ttft[pre][_BUSY] < ttft[dec][_BUSY] and itl[pre][_BUSY] > itl[dec][_BUSY] and costs[-1] > costs[0] > 1.0,
     )

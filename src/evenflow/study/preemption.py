@@ -47,7 +47,7 @@ def measure(lab: Lab) -> Finding:
         f"Where a block is copied in {SECONDS_PER_BLOCK[0] * 1e3:g} ms swapping gives "
         f"{rates['swap'][0] / rates['recompute'][0]:.2f} times the throughput of recomputing, at "
         f"{SECONDS_PER_BLOCK[-1] * 1e3:g} ms {rates['swap'][-1] / rates['recompute'][-1]:.2f} times; auto comes to at "
-        f"least {min(shares):.0%} of the better one on every link.",
+        f"least {min(shares):.1%} of the better one on every link.",
         rates["swap"][0] > rates["recompute"][0]
         and rates["swap"][-1] < rates["recompute"][-1]
         and min(shares) >= _CLOSE
