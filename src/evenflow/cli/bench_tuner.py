@@ -42,6 +42,8 @@ def tuner(
     slo: str | None = None,
     vary: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     rounds: PositiveInt = 3,
+    max_live: PositiveInt = 3,
+    max_rounds: PositiveInt = 2,
     requests: PositiveInt = 60,
     length_scale: PositiveFloat = 0.25,
     rate_scale: PositiveFloat = 1.0,
@@ -68,6 +70,10 @@ def tuner(
         Other knobs than those of the 12 cells, as for `evenflow tune`.
     rounds
         How often the grid runs every cell.
+    max_live
+        Most configurations that the tuner races live.
+    max_rounds
+        Most rounds of such a race.
     requests
         Requests of a run.
     length_scale
@@ -88,7 +94,7 @@ def tuner(
         raise ConfigError(f"requests must be at most {len(trace.requests)}: that is how much of the trace there is")
     trace = replace(trace, requests=trace.head(requests), num_rows=requests, dropped=())
     load = LoadOptions(length_scale=length_scale, rate_scale=rate_scale, max_model_len=_MAX_MODEL_LEN, seed=seed)
-    options = SearchOptions(objective=objective, vary=vary or VARY, out=out)
+    options = SearchOptions(objective=objective, vary=vary or VARY, out=out, max_live=max_live, max_rounds=max_rounds)
     config = engine.config(_MAX_MODEL_LEN)
     stage = Console(stderr=True, highlight=False)
     if cost is None:

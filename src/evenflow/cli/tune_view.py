@@ -65,7 +65,7 @@ class TuneView:
     def stood(self, standing: Standing) -> None:
         for cell, why in standing.out:
             say(self._console, f"  out: {cell.key}: {why}")
-        if standing.stop is not None:
+        if standing.stop is not None and (standing.out or len(standing.running) > 1):
             say(self._console, f"  the race is over: {standing.stop.value}")
 
     def said(self, sentence: str) -> None:

@@ -98,6 +98,16 @@ class Ranking:
     def of(self, cell: Cell) -> Candidate | None:
         return next((each for each in self.candidates if each.cell == cell), None)
 
+    def next_best(self) -> Candidate | None:
+        """Who would be the best but for the contenders and those whose runs were the same."""
+        sign = -1.0 if self.goal.objective.more_is_better else 1.0
+        taken = {each.cell for each in self.contenders}.union(*self.twins)
+        others = [each for each in self.candidates if each.cell not in taken]
+        if self.best is None:
+            return min(others, key=lambda each: each.worst_ratio, default=None)
+        best = self.best
+        return min(others, key=lambda each: _promise(each, best, sign), default=None)
+
     @property
     def nearest(self) -> Candidate:
         """The best, or else the one that comes nearest to keeping its limits."""

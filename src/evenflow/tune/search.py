@@ -171,6 +171,9 @@ def _entrants(ranking: Ranking, stages: Sequence[Stage], most: int) -> tuple[tup
     cells = [each.cell for each in ranking.contenders]
     twins = [twin for group in ranking.twins for twin in group]
     if not stages or stages[0].race is None or stages[0].race.standing is None:
+        other = ranking.next_best()
+        if len(cells) < 2 <= most and other is not None:
+            cells.append(other.cell)  # a prediction is put to the test even where the simulation has no doubt
         return tuple(cells[:most]), (*cells[most:], *twins)
     before = stages[0].race
     assert before.standing is not None
