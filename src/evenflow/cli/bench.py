@@ -56,6 +56,11 @@ for _name, _where, _help in (
         "Run W1 with and without the event log and the folds, in turns, and print what recording costs.",
     ),
     (
+        "tuner",
+        "bench_tuner:tuner",
+        "Measure a grid of 12 cells live, let the tuner search it by itself, and compare choice and machine time.",
+    ),
+    (
         "peers",
         "bench_peers:peers",
         "Run the same work on evenflow and on other engines, in turns, and print figures and ratios.",

@@ -7,6 +7,7 @@ import sys
 
 from cyclopts import App, CycloptsError
 
+from evenflow.cli.config_file import from_config_file
 from evenflow.core.errors import EvenflowError
 
 app = App(
@@ -15,6 +16,7 @@ app = App(
     "\n\nNew here? `evenflow demo` shows it at work, and fetches the small model that it needs by itself.",
     help_format="plaintext",
     version_flags=["--version"],
+    config=from_config_file,
 )
 # By name: a command's modules are imported when it is called, so that `serve` does not wait for what `bench` needs.
 for _name, _where, _help in (
@@ -39,6 +41,18 @@ for _name, _where, _help in (
     ("validate", "evenflow.cli.validate:validate", "Hold a simulation against the event log of the live run."),
     ("costs", "evenflow.cli.costs:app", "List the ready-made step costs, what each is and how good."),
     ("compare", "evenflow.cli.compare:compare", "Compare results of replays: what differs by more than chance."),
+    (
+        "tune",
+        "evenflow.cli.tune:tune",
+        "Find the configuration that serves a trace best within limits on its latencies.\n\n"
+        "Simulates a grid, confirms the best ones live, and writes a configuration to serve with and a page that says "
+        "why. The status is 1 if nothing keeps the limits.",
+    ),
+    (
+        "study",
+        "evenflow.cli.study:study",
+        "Ten experiments on what scheduling does, each a table, a plot and a sentence that is checked.",
+    ),
     ("model", "evenflow.cli.model:app", "Fetch and list models."),
     ("explain", "evenflow.cli.explain:explain", "Tell where one request's time went, from an event log."),
     ("log", "evenflow.cli.log:log", "Show what event logs hold, or export what is asked for to JSONL, CSV or Parquet."),

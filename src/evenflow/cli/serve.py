@@ -46,6 +46,8 @@ class FrontOptions:
     """Size, such as 256MiB, at which the event log goes on in a new file; full ones are called FILE.1, FILE.2, ..."""
     event_log_keep: int = 8
     """Full files of the event log to keep, if it has a largest size; the oldest is removed for a new one."""
+    config: Path | None = None
+    """TOML file with these settings, as `evenflow tune` writes one; what the command line says wins over it."""
 
     def keys(self) -> ApiKeys | None:
         """Raises ConfigError."""

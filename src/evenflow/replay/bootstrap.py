@@ -80,16 +80,18 @@ def _correlation_length(values: Floats) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run's values, each with the block of its request."""
+    """One run's values, each with the block of its request; `weights` says how often each was seen, once if None."""
 
     values: Floats
     blocks: NDArray[np.int64]
+    weights: Floats | None = None
 
 
 def resampled_mean(sample: Sample, draws: Floats) -> Floats:
     num_blocks = draws.shape[1]
-    sums = np.bincount(sample.blocks, weights=sample.values, minlength=num_blocks)
-    counts = np.bincount(sample.blocks, minlength=num_blocks).astype(np.float64)
+    weighted = sample.values if sample.weights is None else sample.values * sample.weights
+    sums = np.bincount(sample.blocks, weights=weighted, minlength=num_blocks)
+    counts = np.bincount(sample.blocks, weights=sample.weights, minlength=num_blocks).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((draws @ sums) / (draws @ counts))
 
@@ -101,7 +103,7 @@ def resampled_quantile(sample: Sample, draws: Floats, percent: float) -> Floats:
         levels = np.unique(np.quantile(sample.values, np.linspace(0.0, 1.0, _MAX_VALUES), method="higher"))
         ranks = np.searchsorted(levels, sample.values)
     counts = np.zeros((draws.shape[1], len(levels)))
-    np.add.at(counts, (sample.blocks, ranks), 1.0)
+    np.add.at(counts, (sample.blocks, ranks), 1.0 if sample.weights is None else sample.weights)
     below = np.cumsum(counts, axis=1).T.copy()  # by level, then by block
     needed = (draws @ below[-1]) * (percent / 100.0)
     low, high = np.zeros(len(draws), dtype=np.int64), np.full(len(draws), len(levels) - 1)

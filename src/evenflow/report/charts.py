@@ -28,9 +28,12 @@ _EMPTY = Markup('<figure class="card"><h3>{}</h3><div class="soft">no data</div>
 
 @dataclass(frozen=True, slots=True)
 class Series:
+    """`dots` are points without a line between them."""
+
     name: str
     xs: Sequence[float]
     ys: Sequence[float | None]
+    dots: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +91,33 @@ class Chart:
     y_top: float | None = None
 
     def render(self) -> Markup:
-        points = [
-            (x, y)
-            for series in self.series
-            for x, y in zip(series.xs, series.ys, strict=True)
-            if y is not None and (x > 0 or not self.x_log) and (y > 0 or not self.y_log)
-        ]
+        points = self._points()
         if not points:
             return _EMPTY.format(self.title)
-        x, y = self._scales(points)
-        body = Markup("").join([*self._frame(x, y), *(self._line(s, i, x, y) for i, s in enumerate(self.series))])
+        x, _ = self._scales(points)
+        body = self.body()
         return Markup(
             '<figure class="card" data-chart="{}"><h3>{} <span class="where soft"></span></h3>'
             '<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}<line class="cursor" y1="{}" y2="{}"/></svg>'
             '<div class="legend">{}</div></figure>'
         ).format(self._data(x), self.title, WIDTH, HEIGHT, self.title, body, _TOP, HEIGHT - _BOTTOM, self._legend())
+
+    def body(self) -> Markup:
+        """What is inside the <svg>: scales and lines, of WIDTH x HEIGHT; nothing if there are no data."""
+        points = self._points()
+        if not points:
+            return Markup("")
+        x, y = self._scales(points)
+        return Markup("").join([*self._frame(x, y), *(self._line(s, i, x, y) for i, s in enumerate(self.series))])
+
+    def _points(self) -> list[tuple[float, float]]:
+        """Those that can be shown."""
+        return [
+            (x, y)
+            for series in self.series
+            for x, y in zip(series.xs, series.ys, strict=True)
+            if y is not None and (x > 0 or not self.x_log) and (y > 0 or not self.y_log)
+        ]
 
     def _scales(self, points: Sequence[tuple[float, float]]) -> tuple[Scale, Scale]:
         xs, ys = zip(*points, strict=True)
@@ -143,6 +158,8 @@ class Chart:
 
     def _line(self, series: Series, index: int, x: Scale, y: Scale) -> Markup:
         """Broken where there is no value."""
+        if series.dots:
+            return self._dots(series, index, x, y)
         runs: list[list[str]] = [[]]
         for at, value in zip(series.xs, series.ys, strict=True):
             if value is None or (value <= 0 and self.y_log) or (at <= 0 and self.x_log):
@@ -151,6 +168,14 @@ class Chart:
                 runs[-1].append(f"{x.at(at):.1f},{y.at(value):.1f}")
         lines = (" ".join(run if len(run) > 1 else run * 2) for run in runs if run)
         return Markup("").join(Markup('<polyline class="s{}" points="{}"/>').format(index % 8, line) for line in lines)
+
+    def _dots(self, series: Series, index: int, x: Scale, y: Scale) -> Markup:
+        dot = Markup('<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="3.5"/>')
+        return Markup("").join(
+            dot.format(index % 8, x.at(at), y.at(value))
+            for at, value in zip(series.xs, series.ys, strict=True)
+            if value is not None and (value > 0 or not self.y_log) and (at > 0 or not self.x_log)
+        )
 
     def _legend(self) -> Markup:
         entry = Markup('<span><i style="background:var(--s{})"></i>{}<b></b></span>')
