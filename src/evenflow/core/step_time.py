@@ -7,12 +7,12 @@ are kept, those that only decode apart from the others, so that an hour of decod
 a prefill costs. The sums of their least squares are kept up to date and solved again every few steps; no cost may be
 negative: a feature whose best coefficient would be is left out.
 
-Robust: a step that took far longer than predicted (a page fault) counts as one that took half as long again. Quick: what
-hundreds of steps have taught is scaled by the pace of the last few, of steps with prefills and of those without, because
-a neighbour on the machine makes everything slower within a step and is gone again before a window has turned over.
-Careful: what must fit into a time is given a margin that all but a twentieth of such steps have kept, and a step never
-has more than twice the prefill tokens of the largest one seen, because a line through small steps says little about
-large ones.
+Robust: a step that took far longer than predicted (a page fault) counts as one that took half as long again. Quick:
+what hundreds of steps have taught is scaled by the pace of the last few, of steps with prefills and of those without,
+because a neighbour on the machine makes everything slower within a step and is gone again before a window has turned
+over. Careful: what must fit into a time is given a margin that all but a twentieth of such steps have kept, and a step
+never has more than twice the prefill tokens of the largest one seen, because a line through small steps says little
+about large ones.
 """
 
 from collections import deque
@@ -55,8 +55,8 @@ class StepTimeModel:
         "_new",
         "_num_unfitted",
         "_pace",
-        "_usual_error",
         "_products",
+        "_usual_error",
         "_windows",
     )
 

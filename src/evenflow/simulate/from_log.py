@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from evenflow.core.events import ConfigChanged, Event, StepRecord
-from evenflow.observe.log import EventLogReader
+from evenflow.observe.log import EventLog
 from evenflow.simulate.cost import Identity, Kind, StepCost
 from evenflow.simulate.fit import fit_cost
 from evenflow.simulate.machine import this_engine, this_machine
@@ -12,7 +12,7 @@ from evenflow.simulate.samples import samples_of
 _TRAFFIC = "fitted to traffic: where batch, chunk and context always moved together, it cannot tell them apart"
 
 
-def cost_of_log(log: EventLogReader, model: str) -> StepCost:
+def cost_of_log(log: EventLog, model: str) -> StepCost:
     """Raises LogError, CostError. That the log was written here is taken on trust: it does not say."""
     events: list[Event] = []
     settings: dict[str, str] = dict(log.header.settings)

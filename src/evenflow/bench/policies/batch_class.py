@@ -3,10 +3,14 @@
     alone       interactive requests at 40 % of what the machine can do
     with batch  the same requests at the same times, and a queue of batch requests that never runs dry
 
-Capacity is measured first, with interactive requests all at once. Batch requests have the worst rank, so they are the
-first to give way, and an ITL target bounds what they add to a step.
+Two things are measured first: capacity, with interactive requests all at once, and the P99 ITL that interactive
+requests have when they are alone. Then, by a live change, as an operator would who wants batch work to disturb nobody:
+the ITL target becomes a share of that, so that a step filled to it is no longer than one that interactive work makes by
+itself, and batch work gets half of the seats at most. Batch requests have the worst rank, so they are the first to give
+way.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -20,6 +24,7 @@ from evenflow.core.request import Request
 from evenflow.engine.build import load_model
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.core import EngineCore
+from evenflow.engine.messages import AskPolicy
 
 SEATS = 32
 LOAD = 0.4
@@ -27,6 +32,8 @@ SECONDS = 20.0
 TOKENS = (128, 64)
 BATCH_TOKENS = (128, 96)
 BATCH_REQUESTS = 160
+TARGET_SHARE = 0.7
+BATCH_SEATS = 0.5
 PRESET = "evenflow-balanced"
 
 
@@ -49,6 +56,9 @@ def measure(config: EngineConfig, /, *, rounds: int, progress: Progress) -> Find
     progress("measuring capacity")
     warm_up(core, model.vocab_size, 0)
     rate = LOAD * _capacity(core, model.vocab_size)
+    progress("measuring interactive work alone")
+    target = TARGET_SHARE * _run(core, _interactive("before", 0, rate, model.vocab_size)).p99_itl
+    _make_room(core, target)
     runs: dict[str, list[Run]] = {"alone": [], "with batch": []}
     for number in range(rounds):
         for name in runs:
@@ -57,7 +67,7 @@ def measure(config: EngineConfig, /, *, rounds: int, progress: Progress) -> Find
             load = _interactive(f"{number}-{name}", number, rate, model.vocab_size)
             runs[name].append(_run(core, [*load, *batch]))
     setting = f"{dict(model.description)['model']}: {rate:.2f} interactive requests/s of {TOKENS} tokens for "
-    setting += f"{SECONDS:.0f} s, {PRESET}"
+    setting += f"{SECONDS:.0f} s, {PRESET} with an ITL target of {milliseconds(target)}"
     return Finding(setting, tuple(_row(name, runs[name]) for name in runs), _figures(runs))
 
 
@@ -66,6 +76,15 @@ def _capacity(core: EngineCore, vocab_size: int) -> float:
     rng = Random(7)
     load = [request(f"capacity-{i}", *TOKENS, rng, vocab_size, service_class="interactive") for i in range(2 * SEATS)]
     return len(load) / play(core, load).seconds
+
+
+def _make_room(core: EngineCore, itl_target: float) -> None:
+    """Between two steps, as `evenflow admin set` does."""
+    batch = {"rank": 2, "max_seats": BATCH_SEATS}
+    change = {"itl_target": itl_target, "classes": {"interactive": {"rank": 0}, "default": {"rank": 1}, "batch": batch}}
+    core.accept(AskPolicy(0, json.dumps(change).encode()))
+    (answer,) = core.news().answers
+    assert not answer.problems, answer.problems
 
 
 def _interactive(name: str, seed: int, rate: float, vocab_size: int) -> list[Request]:

@@ -43,7 +43,7 @@ def engine_on(model: LoadedModel, config: EngineConfig, policy: PolicySpec) -> E
 
 def play(core: EngineCore, load: Sequence[Request]) -> Played:
     """Until every request has ended. Arrival times count from the beginning; the ids must be new to the engine."""
-    waiting = sorted(load, key=lambda request: request.arrival_time, reverse=True)
+    waiting = sorted(load, key=lambda request: request.arrival_time)[::-1]
     events: list[Event] = []
     begin, begin_processor = time.monotonic(), time.process_time()
     while waiting or core.has_work:
