@@ -38,7 +38,7 @@ test: $(VENV)/.dev  ## The fast tests (under 3 minutes)
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile
 
 test-slow: $(VENV)/.dev  ## The slow tests: seeded bugs, the long property runs
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -n $(PROCESSES) --dist loadfile -m slow
 
 test-all: test test-slow  ## Both
 

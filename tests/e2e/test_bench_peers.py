@@ -71,6 +71,7 @@ def status_of(model: Path, flags: dict[str, str], *more: str) -> object:
     return ended.value.code
 
 
+@pytest.mark.slow
 def test_everybody_has_a_row_and_ratios_follow(
     model: Path, files: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:

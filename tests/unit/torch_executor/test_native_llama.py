@@ -30,7 +30,14 @@ from evenflow.models.loading import load_model
 from tiny_models import VOCAB_SIZE, tiny_model
 
 NATIVE = [kernels for kernels in map(load_kernels, INSTRUCTION_SETS) if kernels.table is not None]
-EVERY_NATIVE = pytest.mark.parametrize("kernels", NATIVE, ids=[k.isa for k in NATIVE])
+# The program is the same on all of them: the best and the plainest are tried each time, the others in the slow tests.
+EVERY_NATIVE = pytest.mark.parametrize(
+    "kernels",
+    [
+        pytest.param(k, id=k.isa, marks=[] if k.isa in {NATIVE[0].isa, "portable"} else pytest.mark.slow)
+        for k in NATIVE
+    ],
+)
 VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "llama": ("llama", {}),
     "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
