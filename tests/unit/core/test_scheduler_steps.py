@@ -186,8 +186,8 @@ def test_the_displaced_has_a_door_though_its_flow_was_empty() -> None:
 
 def test_without_the_displaced_stream_its_itl_target_does_not_hold_the_step_back() -> None:
     policy = PolicySpec(order="priority", budget="itl-target", itl_target=1e-6, min_prefill_tokens=1)
-    world = World(seqs=1, budget=16, policy=policy).arrive("stream", prompt=2, max_tokens=9, priority=1)
-    world.arrive("urgent", prompt=10, at=2, max_tokens=1).steps(3)
+    world = World(seqs=1, budget=16, policy=policy).arrive("stream", prompt=2, max_tokens=30, priority=1)
+    world.arrive("urgent", prompt=10, at=20, max_tokens=1).steps(21)  # by then the model knows what a step takes
     assert world.plans[-1].preempted == ("stream",)
     assert (world.plans[-1].token_budget, world.plans[-1].num_tokens) == (16, 10)
 
