@@ -1,4 +1,4 @@
-"""Many steps at once, while nothing can change: everybody decodes, nobody comes, ends, or lacks a block.
+"""Many steps at once, while nothing can change: everybody decodes, nobody comes in, and nobody lacks a block.
 
 Then every step plans the same requests, a token each, and what a step leaves behind is known without taking it:
 
@@ -7,7 +7,8 @@ Then every step plans the same requests, a token each, and what a step leaves be
 
 Blocks are taken and published in the order in which steps would have done it (growth when a step is planned, front to
 back; publishing when it is applied), so that a pool after a leap is the pool after the steps, block by block. A leap
-ends before the first step in which somebody would have to give way.
+ends before the first step in which somebody would have to give way, and with the first in which somebody ends. Whoever
+waits may wait on if what keeps the line out holds for as long as nobody leaves (`admission.lasting_door`).
 
 For simulations, whose steps take no thinking but these. The same outcome to the bit is a property test's business.
 """
@@ -15,9 +16,10 @@ For simulations, whose steps take no thinking but these. The same outcome to the
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evenflow.core.admission import lasting_door
 from evenflow.core.house import House
 from evenflow.core.learned import Learned
-from evenflow.core.plan import EVERYBODY, Chunk, Door, WaitReason
+from evenflow.core.plan import Chunk, Door
 from evenflow.core.request import RequestId, RequestState
 from evenflow.core.step_time import StepWork
 
@@ -27,7 +29,8 @@ MOST_STEPS = 256
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """What the next steps are all like: at most so many, and none may start at the `deadline` or after it.
+    """What the next steps are all like: at most so many, until somebody ends, and none may start at the `deadline` or
+    after it.
 
     `decode_context` is the first one's; each has as many more as there are `request_ids`. `token_budget` is None where
     it may differ from step to step.
@@ -41,46 +44,43 @@ class Steady:
     deadline: float | None
 
 
-def steady(house: House, last_doors: Sequence[Door] | None) -> Steady | None:
-    """None unless several steps to come are surely alike. `last_doors` are those of the last step, if nothing has come
-    or gone since it was planned and all it had were decodes."""
+def steady(house: House) -> Steady | None:
+    """None unless the next step, and those after it, are surely alike."""
     running, policy = house.running, house.policy
     num_decodes = len(running)
-    if not num_decodes or policy.budget.least(num_decodes) < num_decodes:
+    budget = policy.budget.least(num_decodes)
+    if not num_decodes or budget < num_decodes:
         return None
-    is_fixed = policy.spec.budget == "fixed"
     doors: tuple[Door, ...] = ()
     if house.line.num_waiting:
-        if last_doors is None or not is_fixed or policy.spec.fairness != "none":
+        # Tenants take turns by what each was served: another head in every step.
+        door = lasting_door(house, budget) if policy.spec.fairness == "none" else None
+        if door is None:
             return None
-        doors = tuple(last_doors)
-        if len(doors) != 1 or doors[0].flow != EVERYBODY or doors[0].reason not in _LASTING:
-            return None
+        doors = (door,)
     context, left = 0, MOST_STEPS
     for state in running:
-        request, num_tokens, num_computed = state.request, len(state.token_ids), state.num_computed_tokens
+        request, num_tokens = state.request, len(state.token_ids)
         num_output = num_tokens - len(request.prompt_token_ids)
-        if num_output < 1 or num_tokens - num_computed != 1 or state.stop_token_ids:
+        if num_output < 1 or num_tokens - state.num_computed_tokens != 1 or state.stop_token_ids:
             return None
-        left = min(left, request.sampling.max_tokens - num_output - 1)
+        rest = request.sampling.max_tokens - num_output
+        if rest < left:
+            left = rest
         context += num_tokens
-    if left < 2:
-        return None
     ids = tuple([state.request.id for state in running])
-    budget = policy.budget.least(num_decodes) if is_fixed else None
-    return Steady(left, ids, context, doors, budget, house.newcomers.first_deadline)
-
-
-_LASTING = (WaitReason.MAX_NUM_SEQS, WaitReason.STATIC_BATCH)
-"""They hold until somebody leaves. Who waits for memory might find more of its prefix cached meanwhile."""
+    is_fixed = policy.spec.budget == "fixed"
+    return Steady(left, ids, context, doors, budget if is_fixed else None, house.newcomers.first_deadline)
 
 
 def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> list[int]:
     """Take as many of these steps as memory allows; the blocks that each took. Fewer steps than asked for, or none, if
-    somebody would have to give way. Every token is 0, as the simulated executor's are."""
+    somebody would have to give way. Every token is 0, as the simulated executor's are.
+
+    Who has its last token then still has its seat: it is the caller's to end (`last_ones`).
+    """
     running, most = house.running, len(ends)
     tokens = bytes(most)
-    before = len(running[0].token_ids)
     for state in running:
         state.token_ids.extend(tokens)
     grown = _memory(house, most)
@@ -89,10 +89,17 @@ def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float
         if num_steps < most:
             del state.token_ids[num_steps - most :]
         state.num_computed_tokens += num_steps
-    assert len(running[0].token_ids) == before + num_steps
-    house.step += num_steps
-    _learn(house, learned, what, starts[:num_steps], ends[:num_steps])
+    if num_steps:
+        house.step += num_steps
+        house.left = []
+        _learn(house, learned, what, starts[:num_steps], ends[:num_steps])
     return grown
+
+
+def last_ones(house: House) -> list[RequestState]:
+    """Those who have as many tokens as they asked for, in order. All was published before, and a block that is given
+    back is none that another has yet to publish: so it is no matter that a step would do both for each in turn."""
+    return [state for state in house.running if state.num_output_tokens >= state.request.sampling.max_tokens]
 
 
 def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> None:
@@ -120,10 +127,13 @@ def _memory(house: House, most_steps: int) -> list[int]:
     publishing: dict[int, list[tuple[RequestState, int]]] = {}
     for state in house.running:
         computed = state.num_computed_tokens
-        for step in range(kv.table(state.request.id).capacity - computed, most_steps, size):
-            growing.setdefault(step, []).append(state)
-        if kv.prefix_caching:
-            for step in range(size - 1 - computed % size, most_steps, size):
+        first = kv.table(state.request.id).capacity - computed
+        if first < most_steps:  # seldom, in a short leap
+            for step in range(first, most_steps, size):
+                growing.setdefault(step, []).append(state)
+        first = size - 1 - computed % size
+        if first < most_steps and kv.prefix_caching:
+            for step in range(first, most_steps, size):
                 publishing.setdefault(step, []).append((state, computed + step + 1))
     grown: list[int] = []
     previous = 0

@@ -31,10 +31,10 @@ from evenflow.core.intake import (
     room_in_queue,
 )
 from evenflow.core.kv_cache import KVCacheManager
-from evenflow.core.leap import Steady, advance, steady
+from evenflow.core.leap import Steady, advance, last_ones, steady
 from evenflow.core.learned import Learned
 from evenflow.core.memory import secure_memory
-from evenflow.core.plan import Door, RequestOutput, StepOutcome, StepPlan, TokenLogprobs
+from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan, TokenLogprobs
 from evenflow.core.policy.interleave import Demand
 from evenflow.core.policy.registry import PIECES, Pieces, build_policy, limits_of
 from evenflow.core.policy.scheduling import SchedulingPolicy
@@ -77,7 +77,6 @@ class Scheduler:
         self._accepted = 0
         self._gaps: dict[RequestId, int] = {}  # decodes left out of the last step, and of how many in a row
         self._planned = (StepWork(0, 0, 0, 0), 0.0)  # the last step's work, and when it was planned
-        self._last_doors: tuple[Door, ...] | None = None  # if nobody has come or gone since, and all decoded
 
     def _built(self, spec: PolicySpec) -> SchedulingPolicy:
         limits = limits_of(spec, self._config, num_blocks=self._kv.num_blocks, block_size=self._kv.block_size)
@@ -150,7 +149,6 @@ class Scheduler:
         ended = [self._end_waiting(victim, FinishReason.SHED, now) for victim in shed]
         self._states[request.id] = state
         house.wait(state)
-        self._last_doors = None
         self._emit(Arrived.of(state, now))
         return ended
 
@@ -180,7 +178,6 @@ class Scheduler:
         state.move_to(RequestStatus.FINISHED)
         state.finish_reason = reason
         del self._states[state.request.id]
-        self._last_doors = None
         self._house.policy.fairness.ended(state.request.id)
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._learned.output_lengths.observe(state.place.service_class, state.num_output_tokens)
@@ -197,7 +194,6 @@ class Scheduler:
         if problems:
             raise PolicyError(problems)
         moved = house.move_under(policy)
-        self._last_doors = None
         policy.fairness.take_over(old.fairness, house.running)
         flows = tuple((state.request.id, state.place.flow) for state in moved)
         self._emit(PolicyChanged(now, house.step, printable(spec), flows, json.dumps(policy_to_table(spec))))
@@ -227,8 +223,6 @@ class Scheduler:
         self._hand_out(draft, budget, now)
         left, house.left = tuple(house.left), []
         swap_out, swap_in = self._kv.take_copies()
-        all_decode = not (draft.prefills or draft.preempted or draft.left_out)
-        self._last_doors = tuple(draft.doors) if all_decode else None
         return StepPlan(
             step=house.step,
             chunks=tuple(draft.chunks),
@@ -323,11 +317,17 @@ class Scheduler:
 
     def steady(self) -> Steady | None:
         """What the coming steps are all like, if nothing comes; None if they may differ (leap.py)."""
-        return None if self._gaps else steady(self._house, self._last_doors)
+        return None if self._gaps else steady(self._house)
 
     def leap(self, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> list[int]:
-        """Take those steps, as far as memory goes: the KV blocks that each of them took."""
-        return advance(self._house, self._learned, what, starts, ends)
+        """Take those steps, as far as memory goes: the KV blocks that each of them took. Who has its last token then
+        has ended, but gives no output."""
+        grown = advance(self._house, self._learned, what, starts, ends)
+        if len(grown) == what.most_steps:
+            for state in last_ones(self._house):
+                self._house.leave(state)
+                self._end(state, FinishReason.LENGTH, ends[-1])
+        return grown
 
     # ---- looking in ------------------------------------------------------------------------------------------------
 

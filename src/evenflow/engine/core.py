@@ -8,6 +8,7 @@ The world around it (clock, executor, where commands come from, where results go
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
@@ -122,7 +123,7 @@ class EngineCore:
         """Several steps at once, if they are surely all alike; how many there were. 0: take a step.
 
         `times` says when each would begin and end on the virtual clock, which it leaves to the caller. With `record`
-        the log has each of them.
+        the log has each of them. Who ends in the last of them is in the events; there are no outputs.
         """
         if self._events or self._outputs:
             return 0
@@ -136,11 +137,19 @@ class EngineCore:
         used = kv.num_blocks - kv.num_free_blocks
         first_step = self._scheduler.step + 1
         grown = self._scheduler.leap(what, starts, ends)
-        if record:
+        if record and grown:
+            finished = self._events[:]
+            self._events.clear()
+            last = len(grown) - 1
             for index, num_blocks in enumerate(grown):
+                if index == last:
+                    self._events += finished
                 used += num_blocks
                 seconds = starts[index], ends[index], device_seconds[index]
                 self._events.append(self._leapt(what, first_step + index, index, used, seconds))
+            if finished:
+                used = kv.num_blocks - kv.num_free_blocks
+                self._events[-1] = replace(self._events[-1], running=self._scheduler.num_running, kv_blocks_used=used)
         if self._check_every_step:
             self._scheduler.check()
         return len(grown)

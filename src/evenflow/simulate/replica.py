@@ -101,7 +101,7 @@ class Replica:
     def step(self, until: float) -> list[Ended]:
         """One step; or, where nothing can change before `until`, several at once."""
         if self._may_leap and self._leap(until):
-            return []
+            return self._take(self._core.news()) if self._core.has_news else []
         steps_before = self.timer.step
         ended = self._take(self._core.step())
         if self.timer.step > steps_before:
@@ -137,8 +137,6 @@ class Replica:
             self.num_leapt_steps += count
             if self._sink is None:
                 self.streams.leap(ends[:count])
-            else:
-                self._take(self._core.news())
         return count
 
     def _take(self, result: StepResult) -> list[Ended]:
