@@ -111,7 +111,9 @@ class Finished:
     content: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, state: RequestState, reason: FinishReason, step: int, now: float) -> "Finished":
+    def of(
+        cls, state: RequestState, reason: FinishReason, step: int, now: float, *, content: bool = True
+    ) -> "Finished":
         return cls(
             time=now,
             step=step,
@@ -121,7 +123,7 @@ class Finished:
             num_output_tokens=state.num_output_tokens,
             num_computed_tokens=state.num_computed_tokens,
             num_preemptions=state.num_preemptions,
-            content=tuple([int.from_bytes(block_hash[:6], "little") for block_hash in state.block_hashes]),
+            content=tuple([int.from_bytes(each[:6], "little") for each in state.block_hashes]) if content else (),
         )
 
 

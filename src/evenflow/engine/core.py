@@ -29,7 +29,8 @@ StepTimes = tuple[Sequence[float], Sequence[float], Sequence[float]]
 class EngineCore:
     """`events` is what the scheduler emits into; each result carries what has gathered there since the last.
 
-    `stopwatch` measures what a decision takes; a simulation, whose logs are to be the same every time, stops it.
+    `stopwatch` measures what a decision takes; a simulation, whose logs are to be the same every time, stops it. Where
+    nobody `keeps_log`, steps leave no record (10 us at 64 streams).
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class EngineCore:
         *,
         check_every_step: bool = False,
         stopwatch: Callable[[], float] = time.perf_counter,
+        keeps_log: bool = True,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
@@ -51,6 +53,7 @@ class EngineCore:
         self._answers: list[PolicyAnswer] = []
         self._check_every_step = check_every_step
         self._stopwatch = stopwatch
+        self._keeps_log = keeps_log
 
     @property
     def has_work(self) -> bool:
@@ -113,22 +116,23 @@ class EngineCore:
         outcome = self._executor.execute(plan)
         end = self._clock.now()
         outputs = self._scheduler.update(plan, outcome, now=end)
-        self._events.append(self._record(plan, outcome, start, end, schedule_seconds))
+        if self._keeps_log:
+            self._events.append(self._record(plan, outcome, start, end, schedule_seconds))
         if self._check_every_step:
             self._scheduler.check()
         self._outputs.extend(outputs)
         return self.news()
 
-    def leap(self, times: Callable[[Steady], StepTimes], *, record: bool) -> int:
+    def leap(self, times: Callable[[Steady], StepTimes]) -> int:
         """Several steps at once, if they are surely all alike; how many there were. 0: take a step.
 
-        `times` says when each would begin and end on the virtual clock, which it leaves to the caller. With `record`
-        the log has each of them. Who ends in the last of them is in the events; there are no outputs.
+        `times` says when each would begin and end on the virtual clock, which it leaves to the caller. The log, if it
+        is kept, has each of them. Who ends in the last of them is in the events; there are no outputs.
         """
         if self._events or self._outputs:
             return 0
         what = self._scheduler.steady()
-        if what is None or (record and what.token_budget is None):
+        if what is None or (self._keeps_log and what.token_budget is None):
             return 0
         starts, ends, device_seconds = times(what)
         if not ends:
@@ -137,19 +141,16 @@ class EngineCore:
         used = kv.num_blocks - kv.num_free_blocks
         first_step = self._scheduler.step + 1
         grown = self._scheduler.leap(what, starts, ends)
-        if record and grown:
-            finished = self._events[:]
-            self._events.clear()
-            last = len(grown) - 1
+        if self._keeps_log and grown:
+            records = []
             for index, num_blocks in enumerate(grown):
-                if index == last:
-                    self._events += finished
                 used += num_blocks
                 seconds = starts[index], ends[index], device_seconds[index]
-                self._events.append(self._leapt(what, first_step + index, index, used, seconds))
-            if finished:
-                used = kv.num_blocks - kv.num_free_blocks
-                self._events[-1] = replace(self._events[-1], running=self._scheduler.num_running, kv_blocks_used=used)
+                records.append(self._leapt(what, first_step + index, index, used, seconds))
+            used = kv.num_blocks - kv.num_free_blocks  # once those of the last step have ended, whose events precede it
+            records[-1] = replace(records[-1], running=self._scheduler.num_running, kv_blocks_used=used)
+            self._events[:0] = records[:-1]
+            self._events.append(records[-1])
         if self._check_every_step:
             self._scheduler.check()
         return len(grown)

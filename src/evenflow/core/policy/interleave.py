@@ -138,8 +138,8 @@ class InOrder:
         for state in running:
             remaining = len(state.token_ids) - state.num_computed_tokens
             decode_tokens += remaining == 1 and state.request.id not in entered
-            left -= min(left, remaining)
-            if not left:
+            left -= remaining
+            if left <= 0:
                 break
         return TokenSplit(decode_tokens, budget - decode_tokens)
 
