@@ -110,7 +110,7 @@ def _refused_at_once(house: House, draft: Draft, head: RequestState, budget: int
         if num_long >= policy.long_prompts.max_in_progress:
             return WaitReason.LONG_PROMPT
     if not policy.is_static:  # a batch is formed whatever the size of a step
-        demand = Demand(budget, len(draft.decodes), budget, house.running, draft.newcomers)
+        demand = Demand(budget, len(draft.decodes), budget, house.running, draft.newcomers, draft.backlog)
         reason = no_token_for(draft, head, policy, policy.interleave.split(demand))
         if reason is not None:
             return reason

@@ -173,7 +173,8 @@ class KVCacheManager:
             return
         published, num_full = table.num_published, num_computed_tokens // self.block_size
         if num_full > published:
-            self._block_hash(state, num_full - 1)
+            if len(state.block_hashes) < num_full:
+                extend_hashes(state, num_full, self.block_size)
             self._pool.publish(table.block_ids[published:num_full], state.block_hashes[published:num_full])
             table.num_published = num_full
 

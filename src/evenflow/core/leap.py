@@ -15,6 +15,7 @@ For simulations, whose steps take no thinking but these. The same outcome to the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from evenflow.core.admission import lasting_door
 from evenflow.core.house import House
@@ -99,7 +100,11 @@ def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float
 def last_ones(house: House) -> list[RequestState]:
     """Those who have as many tokens as they asked for, in order. All was published before, and a block that is given
     back is none that another has yet to publish: so it is no matter that a step would do both for each in turn."""
-    return [state for state in house.running if state.num_output_tokens >= state.request.sampling.max_tokens]
+    return [
+        state
+        for state in house.running
+        if len(state.token_ids) - len(state.request.prompt_token_ids) >= state.request.sampling.max_tokens
+    ]
 
 
 def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> None:
@@ -122,12 +127,12 @@ def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float]
 
 def _memory(house: House, most_steps: int) -> list[int]:
     """Blocks grown in each step, up to the first step that lacks one."""
-    kv, size = house.kv, house.kv.block_size
+    kv, size, tables = house.kv, house.kv.block_size, house.kv.tables
     growing: dict[int, list[RequestState]] = {}
     publishing: dict[int, list[tuple[RequestState, int]]] = {}
     for state in house.running:
         computed = state.num_computed_tokens
-        first = kv.table(state.request.id).capacity - computed
+        first = tables[state.request.id].capacity - computed
         if first < most_steps:  # seldom, in a short leap
             for step in range(first, most_steps, size):
                 growing.setdefault(step, []).append(state)
@@ -135,15 +140,16 @@ def _memory(house: House, most_steps: int) -> list[int]:
         if first < most_steps and kv.prefix_caching:
             for step in range(first, most_steps, size):
                 publishing.setdefault(step, []).append((state, computed + step + 1))
+    fit_all = _all_fit(house, list(chain.from_iterable(growing.values())))
     grown: list[int] = []
     previous = 0
     for step in sorted(growing.keys() | publishing.keys()):
         due = growing.get(step, ())
-        if due and not _all_fit(house, due):
+        if due and not (fit_all or _all_fit(house, due)):
             return [*grown, *[0] * (step - previous)]
         grown += [0] * (step - previous)
         for state in due:
-            kv.grow(state.request.id, upto=kv.table(state.request.id).capacity + 1)
+            kv.grow(state.request.id, upto=tables[state.request.id].capacity + 1)
             house.policy.classes.of(state.place.service_class).blocks += 1
         grown.append(len(due))
         for state, num_computed in publishing.get(step, ()):

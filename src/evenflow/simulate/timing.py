@@ -84,17 +84,21 @@ class StepTimer:
         if self._has_hull:
             self._mark_many(features, count)
 
-    def _mark(self, features: StepFeatures, count: int) -> None:
+    def _is_inside(self, features: StepFeatures) -> bool:
+        """Nearly always; spares 3 us a step."""
         low, high = self._inside
-        p, d, a, k, r = features  # nearly always inside: spares 3 us a step
-        if (
+        p, d, a, k, r = features
+        return (
             low[0] <= p + d <= high[0]
             and low[1] <= p <= high[1]
             and low[2] <= d <= high[2]
             and low[3] <= a <= high[3]
             and low[4] <= k <= high[4]
             and low[5] <= r <= high[5]
-        ):
+        )
+
+    def _mark(self, features: StepFeatures, count: int) -> None:
+        if self._is_inside(features):
             return
         outside = self._cost.outside_hull(features)
         if outside:
@@ -105,6 +109,8 @@ class StepTimer:
     def _mark_many(self, features: StepFeatures, count: int) -> None:
         """Only the decodes' context changes, and it grows."""
         last = features._replace(decode_context=features.decode_context + (count - 1) * features.decode_tokens)
+        if self._is_inside(features) and self._is_inside(last):
+            return
         if self._cost.outside_hull(features) == self._cost.outside_hull(last):
             self._mark(features, count)
             return
