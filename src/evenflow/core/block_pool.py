@@ -11,7 +11,7 @@ Blocks without a hash can never be hit again, so they go to the front and spare 
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NewType
+from typing import NewType, cast
 
 BlockId = NewType("BlockId", int)
 BlockHash = bytes
@@ -26,7 +26,7 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks
         self._block_of: dict[BlockHash, BlockId] = {}
-        self._free: OrderedDict[BlockId, None] = OrderedDict((BlockId(i), None) for i in range(num_blocks))
+        self._free: OrderedDict[BlockId, None] = OrderedDict.fromkeys(cast("Sequence[BlockId]", range(num_blocks)))
 
     @property
     def num_free(self) -> int:
@@ -75,14 +75,12 @@ class BlockPool:
                 if hash_of[block_id] is None:
                     free.move_to_end(block_id, last=False)
 
-    def publish(self, block_ids: Sequence[BlockId], block_hashes: Sequence[BlockHash]) -> None:
-        """Say what used blocks hold. If another block already holds the same, that one stays the cached copy."""
-        block_of, hash_of = self._block_of, self._hash_of
-        for block_id, block_hash in zip(block_ids, block_hashes, strict=True):
-            if block_hash not in block_of:
-                assert hash_of[block_id] is None
-                block_of[block_hash] = block_id
-                hash_of[block_id] = block_hash
+    def publish(self, block_id: BlockId, block_hash: BlockHash) -> None:
+        """Say what a used block holds. If another block already holds the same, that one stays the cached copy."""
+        if block_hash not in self._block_of:
+            assert self._hash_of[block_id] is None
+            self._block_of[block_hash] = block_id
+            self._hash_of[block_id] = block_hash
 
     def layout(self) -> tuple[tuple[BlockId, ...], tuple[BlockHash | None, ...]]:
         """The free blocks, first taken first, and what each block holds."""

@@ -46,7 +46,7 @@ def refuse_what_cannot_run(request: Request, config: SchedulerConfig, policy: Sc
 def _within(ids: Sequence[int], vocab_size: int) -> bool:
     if type(ids) is range:  # a simulated prompt that is a mere length: its numbers stand for nothing
         return True
-    return 0 <= min(ids) and max(ids) < vocab_size
+    return 0 <= min(ids) <= max(ids) < vocab_size
 
 
 def most_tokens(request: Request, config: SchedulerConfig, policy: SchedulingPolicy) -> int:

@@ -1,7 +1,8 @@
 """Paged KV bookkeeping: each request's block table, and prefix caching by chained block hashes.
 
-Every verb is all-or-nothing and speaks block ids only; the memory itself is the executor's. Equal block hashes mean equal
-whole prefixes (content.py). Only what the model has really computed is published, after the step that computed it.
+Every verb is all-or-nothing and speaks block ids only; the memory itself is the executor's. Equal block hashes mean
+equal whole prefixes (content.py). Only what the model has really computed is published, after the step that computed
+it.
 
 A preempted request may leave its computed blocks in host memory (host_pool.py). Its `num_computed_tokens` stays, and
 when it comes back it finds the beginning where any prefix is found and the rest in its host blocks:
@@ -175,7 +176,9 @@ class KVCacheManager:
         if num_full > published:
             if len(state.block_hashes) < num_full:
                 extend_hashes(state, num_full, self.block_size)
-            self._pool.publish(table.block_ids[published:num_full], state.block_hashes[published:num_full])
+            publish = self._pool.publish
+            for index in range(published, num_full):
+                publish(table.block_ids[index], state.block_hashes[index])
             table.num_published = num_full
 
     def publish_upto(self, state: RequestState, num_computed_tokens: int) -> None:

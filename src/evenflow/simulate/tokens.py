@@ -1,8 +1,9 @@
 """The content of simulated prompts: none, except that what is shared in the trace is shared here.
 
 Nobody reads a simulated prompt; only its blocks' hashes matter, to the prefix cache. A request whose trace says nothing
-of its content shares it with nobody: its prompt is a mere length, under a salt of its own (core/content.py). One that says which blocks it is made of has at every position the number of the block that the position lies in, so that equal prefixes,
-and no others, are equal.
+of its content shares it with nobody: its prompt is a mere length, under a salt of its own (core/content.py). One that
+says which blocks it is made of has at every position the number of the block that the position lies in, so that equal
+prefixes, and no others, are equal.
 
     block_tokens 4, ids (7, 7, 2), 10 tokens:   7 7 7 7  7 7 7 7  2 2
 """
