@@ -33,16 +33,20 @@ class Steady:
     """What the next steps are all like: at most so many, until somebody ends, and none may start at the `deadline` or
     after it.
 
-    `decode_context` is the first one's; each has as many more as there are `request_ids`. `token_budget` is None where
+    `decode_context` is the first one's; each has as many more as are `running`. `token_budget` is None where
     it may differ from step to step.
     """
 
     most_steps: int
-    request_ids: tuple[RequestId, ...]
+    running: tuple[RequestState, ...]
     decode_context: int
     doors: tuple[Door, ...]
     token_budget: int | None
     deadline: float | None
+
+    @property
+    def request_ids(self) -> tuple[RequestId, ...]:
+        return tuple([state.request.id for state in self.running])
 
 
 def steady(house: House) -> Steady | None:
@@ -69,9 +73,8 @@ def steady(house: House) -> Steady | None:
         if rest < left:
             left = rest
         context += num_tokens
-    ids = tuple([state.request.id for state in running])
     is_fixed = policy.spec.budget == "fixed"
-    return Steady(left, ids, context, doors, budget if is_fixed else None, house.newcomers.first_deadline)
+    return Steady(left, tuple(running), context, doors, budget if is_fixed else None, house.newcomers.first_deadline)
 
 
 def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> list[int]:
@@ -108,7 +111,7 @@ def last_ones(house: House) -> list[RequestState]:
 
 
 def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> None:
-    num_decodes, context = len(what.request_ids), what.decode_context
+    num_decodes, context = len(what.running), what.decode_context
     observe = learned.step_time.observe
     for start, end in zip(starts, ends, strict=True):
         observe(StepWork(num_decodes, context, 0, 0), end - start)

@@ -17,7 +17,7 @@ from evenflow.core.leap import Steady
 from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
 from evenflow.core.policy.table import policy_from_table, policy_to_table
 from evenflow.core.ports import Clock, Executor
-from evenflow.core.request import FinishReason
+from evenflow.core.request import FinishReason, RequestId
 from evenflow.core.scheduler import Scheduler
 from evenflow.engine.api import PolicyView
 from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswer, Refusal, StepResult
@@ -142,11 +142,11 @@ class EngineCore:
         first_step = self._scheduler.step + 1
         grown = self._scheduler.leap(what, starts, ends)
         if self._keeps_log and grown:
-            records = []
+            records, ids = [], what.request_ids
             for index, num_blocks in enumerate(grown):
                 used += num_blocks
                 seconds = starts[index], ends[index], device_seconds[index]
-                records.append(self._leapt(what, first_step + index, index, used, seconds))
+                records.append(self._leapt(what, ids, (first_step + index, index), used, seconds))
             used = kv.num_blocks - kv.num_free_blocks  # once those of the last step have ended, whose events precede it
             records[-1] = replace(records[-1], running=self._scheduler.num_running, kv_blocks_used=used)
             self._events[:0] = records[:-1]
@@ -156,9 +156,15 @@ class EngineCore:
         return len(grown)
 
     def _leapt(
-        self, what: Steady, step: int, index: int, kv_blocks_used: int, seconds: tuple[float, float, float]
+        self,
+        what: Steady,
+        request_ids: tuple[RequestId, ...],
+        number: tuple[int, int],
+        kv_blocks_used: int,
+        seconds: tuple[float, float, float],
     ) -> StepRecord:
-        kv, num_decodes = self._scheduler.kv, len(what.request_ids)
+        """`number` is the step's in all and in the leap."""
+        (step, index), kv, num_decodes = number, self._scheduler.kv, len(request_ids)
         context = what.decode_context + index * num_decodes
         assert what.token_budget is not None
         return StepRecord(
@@ -184,8 +190,8 @@ class EngineCore:
             schedule_seconds=0.0,
             device_seconds=seconds[2],
             swap_seconds=0.0,
-            scheduled=tuple([(request_id, 1) for request_id in what.request_ids]),
-            emitted=what.request_ids,
+            scheduled=tuple([(request_id, 1) for request_id in request_ids]),
+            emitted=request_ids,
             left_out=(),
             doors=what.doors,
         )

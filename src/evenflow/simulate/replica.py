@@ -128,7 +128,7 @@ class Replica:
 
         def times(what: Steady) -> StepTimes:
             nonlocal features
-            num_decodes = len(what.request_ids)
+            num_decodes = len(what.running)
             features = StepFeatures(0, num_decodes, 0, what.decode_context, num_decodes)
             seconds = self.timer.decode_seconds(features, what.most_steps)
             moments = np.empty(2 * len(seconds) + 1)

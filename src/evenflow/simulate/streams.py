@@ -32,7 +32,7 @@ class Streams:
         streaming, finished = self._streaming, [event for event in events if type(event) is Finished]
         early = [event for event in finished if event.step < plan.step]
         ended = [(event, self._take(event.request_id, number - 1)) for event in early]
-        emitted = [chunk.request_id for chunk in plan.chunks if chunk.samples]
+        emitted = [request_id for request_id, _, _, _, samples in plan.chunks if samples]
         # The same number of streams, and nobody stopped: the same streams.
         if len(emitted) != len(streaming) or early or plan.left_out or plan.preempted:
             self._compare(emitted, number)
