@@ -11,6 +11,7 @@ preempted: they are numbered from H(salt) on, in a tenth of the time.
 """
 
 from array import array
+from collections.abc import Sequence
 from hashlib import sha256
 
 from evenflow.core.request import RequestState
@@ -24,7 +25,8 @@ def extend_hashes(state: RequestState, count: int, block_size: int) -> None:
     """Bring `state.block_hashes` to at least `count`, of as many full blocks."""
     hashes = state.block_hashes
     root = sha256(state.request.cache_salt.encode()).digest() if not hashes else b""
-    if type(state.request.prompt_token_ids) is range:
+    prompt: Sequence[int] = state.request.prompt_token_ids
+    if type(prompt) is range:
         last = hashes[-1] if hashes else root
         number, rest = int.from_bytes(last[:_COUNTED_BYTES], "little"), last[_COUNTED_BYTES:]
         ordinals = range(number + 1, number + 1 + count - len(hashes))
