@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import NewType, cast
 
 BlockId = NewType("BlockId", int)
-BlockHash = bytes
+BlockHash = bytes | int
+"""A name of content (content.py)."""
 
 
 class BlockPool:

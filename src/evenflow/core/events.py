@@ -5,6 +5,7 @@ All times are seconds on one monotonic clock per log. Frozen and plain, so that 
 
 from dataclasses import dataclass
 
+from evenflow.core.content import logged
 from evenflow.core.plan import Door, LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId, RequestState
@@ -123,7 +124,7 @@ class Finished:
             num_output_tokens=state.num_output_tokens,
             num_computed_tokens=state.num_computed_tokens,
             num_preemptions=state.num_preemptions,
-            content=tuple([int.from_bytes(each[:6], "little") for each in state.block_hashes]) if content else (),
+            content=tuple(map(logged, state.block_hashes)) if content else (),
         )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType
 
+from evenflow.core.block_pool import BlockHash
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.kinds import require_flag, require_integer, require_number, shown, wrong_kind
 
@@ -229,7 +230,7 @@ class RequestState:
     num_prompt_logprobs: int = 0
     num_passed_by: int = 0
     finish_reason: FinishReason | None = None
-    block_hashes: list[bytes] = field(default_factory=list)
+    block_hashes: list[BlockHash] = field(default_factory=list)
     stop_token_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
