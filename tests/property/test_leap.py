@@ -112,3 +112,24 @@ def test_a_leap_leaves_the_log_of_its_steps(interleave: str) -> None:
         assert records(flown.events) == flown.num_steps
         leapt += flown.num_leapt_steps
     assert leapt > 20
+
+
+@pytest.mark.parametrize("budget", ["fixed", "itl-target"])
+@pytest.mark.parametrize("scope", ["continuous", "static"])
+def test_every_step_that_only_decodes_is_leapt_while_all_seats_are_taken(budget: str, scope: str) -> None:
+    """Newcomers find the door shut, some end, and nobody lacks memory: neither ends a leap for good."""
+    rng = Random(3)
+    rows = [TraceRequest(0.05 * place, rng.randrange(2, 90), rng.randrange(2, 120)) for place in range(60)]
+    config = SimulationConfig(
+        policy=PolicySpec(budget=budget, scope=scope, itl_target=0.05),
+        max_num_seqs=6,
+        max_num_batched_tokens=256,
+        block_size=BLOCK_SIZE,
+        num_blocks=400,
+    )
+    logged = simulate(rows, COST, config, leap=False, keep_events=True)
+    stepped, flown = (simulate(rows, COST, config, leap=leap) for leap in (False, True))
+    assert facts(logged) == facts(stepped) == facts(flown)
+    steps = [event for event in logged.events if isinstance(event, StepRecord)]
+    assert sum(step.waiting > 0 for step in steps) > len(steps) / 2
+    assert flown.num_leapt_steps == sum(step.prefill_tokens == 0 for step in steps)

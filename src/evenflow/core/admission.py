@@ -20,6 +20,8 @@ from evenflow.core.request import RequestState
 from evenflow.core.room import Search, full_for
 
 _DOES_NOT_FIT = (WaitReason.KV, WaitReason.RESERVE)
+_LASTING = (WaitReason.MAX_NUM_SEQS, WaitReason.STATIC_BATCH)
+"""They hold until somebody leaves. Who waits for memory might find more of its prefix cached meanwhile."""
 
 
 def admit(house: House, draft: Draft, budget: int, now: float) -> None:
@@ -51,6 +53,19 @@ def admit(house: House, draft: Draft, budget: int, now: float) -> None:
                 return
 
 
+def lasting_door(house: House, budget: int) -> Door | None:
+    """The door that `admit` would find shut for everybody in step after step of at least this budget, while the same
+    requests decode and the same wait; None if it might find another. Changes nothing."""
+    lane = house.line.next_lane()
+    assert lane is not None
+    draft, head = Draft(), lane.head()
+    if not (house.policy.is_static or full_for(house, head)):  # spares the split of the budget, often 20 us
+        return None
+    draft.decodes = house.running
+    reason = _shut_to_all(house, draft) or _refused_at_once(house, draft, head, budget)
+    return Door(EVERYBODY, head.request.id, reason) if reason in _LASTING else None
+
+
 def _shut_to_all(house: House, draft: Draft) -> WaitReason | None:
     """Nobody comes in while memory is being taken back, or while a static batch runs."""
     if draft.preempted:
@@ -72,20 +87,9 @@ def _shut_behind(house: House, draft: Draft, lane: Lane, reason: WaitReason) -> 
 
 def _bring_in(house: House, draft: Draft, head: RequestState, budget: int, now: float) -> WaitReason | None:
     """Give a waiting request its seat and blocks; or say why not, and change nothing."""
-    policy = house.policy
-    if head.request.id in draft.preempted:
-        return WaitReason.PREEMPTION
-    if head.place.is_long:
-        num_long = sum([state.place.is_long for state in draft.prefills])
-        if num_long >= policy.long_prompts.max_in_progress:
-            return WaitReason.LONG_PROMPT
-    if not policy.is_static:  # a batch is formed whatever the size of a step
-        demand = Demand(budget, len(draft.decodes), budget, house.running, draft.newcomers)
-        reason = no_token_for(draft, head, policy, policy.interleave.split(demand))
-        if reason is not None:
-            return reason
-    if full_for(house, head):
-        return WaitReason.MAX_NUM_SEQS
+    reason = _refused_at_once(house, draft, head, budget)
+    if reason is not None:
+        return reason
     room = Search(house, head, draft.newcomers).find()
     if isinstance(room, WaitReason):
         return room
@@ -94,6 +98,23 @@ def _bring_in(house: House, draft: Draft, head: RequestState, budget: int, now: 
         house.preempt(victim, head, draft, now)
     house.enter(head, room.hit, upto=room.upto, keep_free=room.keep_free, draft=draft, now=now)
     return None
+
+
+def _refused_at_once(house: House, draft: Draft, head: RequestState, budget: int) -> WaitReason | None:
+    """Why it cannot come in, as far as that is known without a look at memory."""
+    policy = house.policy
+    if head.request.id in draft.preempted:
+        return WaitReason.PREEMPTION
+    if head.place.is_long:
+        num_long = sum([state.place.is_long for state in draft.prefills])
+        if num_long >= policy.long_prompts.max_in_progress:
+            return WaitReason.LONG_PROMPT
+    if not policy.is_static:  # a batch is formed whatever the size of a step
+        demand = Demand(budget, len(draft.decodes), budget, house.running, draft.newcomers, draft.backlog)
+        reason = no_token_for(draft, head, policy, policy.interleave.split(demand))
+        if reason is not None:
+            return reason
+    return WaitReason.MAX_NUM_SEQS if full_for(house, head) else None
 
 
 def _backfill(house: House, draft: Draft, lane: Lane, budget: int, now: float) -> None:

@@ -11,10 +11,11 @@ Blocks without a hash can never be hit again, so they go to the front and spare 
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NewType
+from typing import NewType, cast
 
 BlockId = NewType("BlockId", int)
-BlockHash = bytes
+BlockHash = bytes | int
+"""A name of content (content.py)."""
 
 
 class BlockPool:
@@ -26,7 +27,7 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks
         self._block_of: dict[BlockHash, BlockId] = {}
-        self._free: OrderedDict[BlockId, None] = OrderedDict((BlockId(i), None) for i in range(num_blocks))
+        self._free: OrderedDict[BlockId, None] = OrderedDict.fromkeys(cast("Sequence[BlockId]", range(num_blocks)))
 
     @property
     def num_free(self) -> int:
@@ -47,11 +48,14 @@ class BlockPool:
 
     def take(self, count: int) -> list[BlockId]:
         """`count` blocks of unspecified content, oldest free first. The caller has checked `num_free`."""
+        free, hash_of, references = self._free, self._hash_of, self._references
         taken = []
         for _ in range(count):
-            block_id, _ = self._free.popitem(last=False)
-            self._forget(block_id)
-            self._references[block_id] = 1
+            block_id, _ = free.popitem(last=False)
+            if (block_hash := hash_of[block_id]) is not None:
+                del self._block_of[block_hash]
+                hash_of[block_id] = None
+            references[block_id] = 1
             taken.append(block_id)
         return taken
 
@@ -64,12 +68,13 @@ class BlockPool:
 
     def release(self, block_ids: Sequence[BlockId]) -> None:
         """One reference less to each. Tails first, so that a cached prefix outlives its suffixes."""
+        free, hash_of, references = self._free, self._hash_of, self._references
         for block_id in reversed(block_ids):
-            self._references[block_id] -= 1
-            if self._references[block_id] == 0:
-                self._free[block_id] = None
-                if self._hash_of[block_id] is None:
-                    self._free.move_to_end(block_id, last=False)
+            left = references[block_id] = references[block_id] - 1
+            if not left:
+                free[block_id] = None
+                if hash_of[block_id] is None:
+                    free.move_to_end(block_id, last=False)
 
     def publish(self, block_id: BlockId, block_hash: BlockHash) -> None:
         """Say what a used block holds. If another block already holds the same, that one stays the cached copy."""
@@ -77,12 +82,6 @@ class BlockPool:
             assert self._hash_of[block_id] is None
             self._block_of[block_hash] = block_id
             self._hash_of[block_id] = block_hash
-
-    def _forget(self, block_id: BlockId) -> None:
-        block_hash = self._hash_of[block_id]
-        if block_hash is not None:
-            del self._block_of[block_hash]
-            self._hash_of[block_id] = None
 
     def layout(self) -> tuple[tuple[BlockId, ...], tuple[BlockHash | None, ...]]:
         """The free blocks, first taken first, and what each block holds."""

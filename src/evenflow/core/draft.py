@@ -5,6 +5,8 @@ to take anything back. Every decode takes one token, the longest left out first;
 them, front to back, long prompts within their own share.
 """
 
+from functools import partial
+
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.plan import Chunk, Door, Entry, LeftOut, WaitReason
 from evenflow.core.policy.interleave import TokenSplit
@@ -64,6 +66,10 @@ class Draft:
         (self.decodes if victim in self.decodes else self.prefills).remove(victim)
 
 
+_chunk = partial(tuple.__new__, Chunk)
+"""A Chunk of its fields, in a third of the time."""
+
+
 def hand_out_tokens(draft: Draft, split: TokenSplit, policy: SchedulingPolicy, kv: KVCacheManager) -> int:
     """Fill `draft.chunks` and `draft.left_out`. How many decodes were served."""
     num_served = _hand_out_decodes(draft, split, kv)
@@ -74,13 +80,14 @@ def hand_out_tokens(draft: Draft, split: TokenSplit, policy: SchedulingPolicy, k
 
 def _hand_out_decodes(draft: Draft, split: TokenSplit, kv: KVCacheManager) -> int:
     served = draft.decodes[: split.decode_tokens]
-    attended = num_first = 0
+    attended, num_first, tables, add = len(served), 0, kv.tables, draft.chunks.append
     for state in served:  # the hot loop: every running request, every step
-        request_id = state.request.id
-        start = state.num_computed_tokens
-        draft.chunks.append(Chunk(request_id, start, (state.token_ids[-1],), kv.table(request_id).block_ids, True))
-        attended += start + 1
-        num_first += start < len(state.request.prompt_token_ids)  # the last token of a prompt is no decode
+        request = state.request
+        request_id, start = request.id, state.num_computed_tokens
+        add(_chunk((request_id, start, (state.token_ids[-1],), tables[request_id].block_ids, True)))
+        attended += start
+        if start < len(request.prompt_token_ids):  # the last token of a prompt is no decode
+            num_first += 1
     draft.decode_context = attended
     draft.num_prefill_tokens += num_first
     draft.num_decode_tokens += len(served) - num_first
@@ -106,7 +113,7 @@ def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy
             continue
         start = state.num_computed_tokens
         end = start + count
-        tokens, block_ids = tuple(state.token_ids[start:end]), kv.table(state.request.id).block_ids
+        tokens, block_ids = state.piece(start, end), kv.table(state.request.id).block_ids
         draft.chunks.append(Chunk(state.request.id, start, tokens, block_ids, end == state.num_tokens))
         left -= count
         if is_long:

@@ -5,6 +5,7 @@ All times are seconds on one monotonic clock per log. Frozen and plain, so that 
 
 from dataclasses import dataclass
 
+from evenflow.core.content import logged
 from evenflow.core.plan import Door, LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId, RequestState
@@ -111,7 +112,9 @@ class Finished:
     content: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, state: RequestState, reason: FinishReason, step: int, now: float) -> "Finished":
+    def of(
+        cls, state: RequestState, reason: FinishReason, step: int, now: float, *, content: bool = True
+    ) -> "Finished":
         return cls(
             time=now,
             step=step,
@@ -121,7 +124,7 @@ class Finished:
             num_output_tokens=state.num_output_tokens,
             num_computed_tokens=state.num_computed_tokens,
             num_preemptions=state.num_preemptions,
-            content=tuple([int.from_bytes(block_hash[:6], "little") for block_hash in state.block_hashes]),
+            content=tuple(map(logged, state.block_hashes)) if content else (),
         )
 
 

@@ -17,7 +17,7 @@ from evenflow.core.plan import Entry
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.policy.scheduling import SchedulingPolicy
 from evenflow.core.ports import EventSink
-from evenflow.core.request import RequestId, RequestState, RequestStatus
+from evenflow.core.request import RequestId, RequestState, RequestStatus, own_tokens
 
 by_key = attrgetter("key")
 
@@ -76,13 +76,13 @@ class House:
         if not resumed:
             state.num_cached_tokens = num_cached
             if type(state.token_ids) is not list:
-                state.token_ids = state.token_ids[:]  # shared with its request until now
+                state.token_ids = own_tokens(state.token_ids)
             self.policy.fairness.admitted(state, state.num_remaining_tokens)
         insort(self.running, state, key=by_key)
         mine = self.policy.classes.of(state.place.service_class)
         mine.seats += 1
         mine.blocks += self.num_blocks(state)
-        draft.entered.append(Entry(state.request, tuple(state.token_ids), num_cached, num_swapped_in))
+        draft.entered.append(Entry(state.request, state.piece(0, state.num_tokens), num_cached, num_swapped_in))
         draft.newcomers.add(state.request.id)
         draft.num_cached_tokens += num_cached
         insort(draft.prefills, state, key=by_key)

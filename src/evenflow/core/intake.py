@@ -5,6 +5,8 @@ class gives its place. The answer says when to come again, from the measured spe
 request. Speed is a guess, so a deadline is called hopeless only by what surely comes in first.
 """
 
+from collections.abc import Sequence
+
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.errors import ContextOverflow, DeadlineTooSoon, InvalidRequest, QueueFull
 from evenflow.core.house import House
@@ -23,7 +25,7 @@ def refuse_what_cannot_run(request: Request, config: SchedulerConfig, policy: Sc
         ("prompt", request.prompt_token_ids),
         ("logit_bias", [token_id for token_id, _ in request.sampling.logit_bias]),
     ):
-        if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
+        if ids and not _within(ids, vocab_size):
             raise InvalidRequest(f"{name} has a token id outside 0..{vocab_size - 1}", param=name)
     if request.service_class not in policy.classes:
         known = [each.name for each in policy.classes]
@@ -39,6 +41,12 @@ def refuse_what_cannot_run(request: Request, config: SchedulerConfig, policy: Sc
             f"{total}, more than the context of {limit} tokens; shorten the prompt or lower max_tokens",
             param="max_tokens",
         )
+
+
+def _within(ids: Sequence[int], vocab_size: int) -> bool:
+    if type(ids) is range:  # a simulated prompt that is a mere length: its numbers stand for nothing
+        return True
+    return 0 <= min(ids) <= max(ids) < vocab_size
 
 
 def most_tokens(request: Request, config: SchedulerConfig, policy: SchedulingPolicy) -> int:

@@ -1,12 +1,8 @@
 """Paged KV bookkeeping: each request's block table, and prefix caching by chained block hashes.
 
-Every verb is all-or-nothing and speaks block ids only; the memory itself is the executor's. The hash of a full block is
-taken over the hash of the block before it and its own tokens, starting from the request's `cache_salt`, so equal hashes
-mean equal whole prefixes (the scheme of vLLM's prefix cache, with SHA-256 because prompts are hostile input):
-
-    h0 = H(salt)    h1 = H(h0, tokens[0:B])    h2 = H(h1, tokens[B:2B])    ...
-
-Only what the model has really computed is published, after the step that computed it.
+Every verb is all-or-nothing and speaks block ids only; the memory itself is the executor's. Equal block hashes mean
+equal whole prefixes (content.py). Only what the model has really computed is published, after the step that computed
+it.
 
 A preempted request may leave its computed blocks in host memory (host_pool.py). Its `num_computed_tokens` stays, and
 when it comes back it finds the beginning where any prefix is found and the rest in its host blocks:
@@ -15,14 +11,13 @@ when it comes back it finds the beginning where any prefix is found and the rest
     0                  hit.block_ids                                     num_computed_tokens
 """
 
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import NamedTuple
 
 from evenflow.core.block_pool import BlockHash, BlockId, BlockPool
+from evenflow.core.content import extend_hashes
 from evenflow.core.host_pool import HostPool
 from evenflow.core.plan import BlockCopy
 from evenflow.core.request import RequestId, RequestState
@@ -82,6 +77,11 @@ class KVCacheManager:
         self._copies_in: list[BlockCopy] = []
 
     @property
+    def tables(self) -> Mapping[RequestId, BlockTable]:
+        """The live tables of whoever runs: for loops over all of them. Not to be changed."""
+        return self._tables
+
+    @property
     def num_blocks(self) -> int:
         return self._pool.num_blocks
 
@@ -128,11 +128,13 @@ class KVCacheManager:
             found.append(block_id)
         return tuple(found)
 
-    def could_open(self, hit: PrefixHit, *, upto: int, keep_free: int = 0, without: Iterable[RequestId] = ()) -> bool:
+    def could_open(self, hit: PrefixHit, *, upto: int, keep_free: int = 0, without: Sequence[RequestId] = ()) -> bool:
         """Whether `open` would succeed, had the requests of `without` closed first."""
+        needed = self.blocks_for(upto) - len(hit.block_ids)
+        if not (without or hit.block_ids):
+            return self._pool.num_free - needed >= keep_free
         released = Counter(b for request_id in without for b in self._tables[request_id].block_ids)
         freed = {b for b, count in released.items() if self._pool.references(b) == count}
-        needed = self.blocks_for(upto) - len(hit.block_ids)
         hit_free = sum(1 for b in hit.block_ids if self._pool.is_free(b) or b in freed)
         return self._pool.num_free + len(freed) - hit_free - needed >= keep_free
 
@@ -170,10 +172,14 @@ class KVCacheManager:
     def _publish(self, state: RequestState, table: BlockTable, num_computed_tokens: int) -> None:
         if not self.prefix_caching:
             return
-        num_full = num_computed_tokens // self.block_size
-        for index in range(table.num_published, num_full):
-            self._pool.publish(table.block_ids[index], self._block_hash(state, index))
-        table.num_published = max(table.num_published, num_full)
+        published, num_full = table.num_published, num_computed_tokens // self.block_size
+        if num_full > published:
+            if len(state.block_hashes) < num_full:
+                extend_hashes(state, num_full, self.block_size)
+            publish = self._pool.publish
+            for index in range(published, num_full):
+                publish(table.block_ids[index], state.block_hashes[index])
+            table.num_published = num_full
 
     def publish_upto(self, state: RequestState, num_computed_tokens: int) -> None:
         """As `publish`, of an earlier moment: when so many tokens were computed."""
@@ -229,14 +235,8 @@ class KVCacheManager:
 
     def _block_hash(self, state: RequestState, index: int) -> BlockHash:
         hashes = state.block_hashes
-        size = self.block_size
-        while len(hashes) <= index:
-            begin = len(hashes) * size
-            parent = hashes[-1] if hashes else sha256(state.request.cache_salt.encode()).digest()
-            piece = state.token_ids[begin : begin + size]
-            # Simulated content is an array already, all of one kind within a salt: 1.4 us a block instead of 4.7.
-            tokens = array("q", piece).tobytes() if type(piece) is list else piece.tobytes()  # type: ignore[attr-defined]
-            hashes.append(sha256(parent + tokens).digest())
+        if len(hashes) <= index:
+            extend_hashes(state, index + 1, self.block_size)
         return hashes[index]
 
     def layout(self) -> tuple[tuple[BlockId, ...], tuple[BlockHash | None, ...]]:

@@ -1,4 +1,4 @@
-"""Many steps at once, while nothing can change: everybody decodes, nobody comes, ends, or lacks a block.
+"""Many steps at once, while nothing can change: everybody decodes, nobody comes in, and nobody lacks a block.
 
 Then every step plans the same requests, a token each, and what a step leaves behind is known without taking it:
 
@@ -7,17 +7,20 @@ Then every step plans the same requests, a token each, and what a step leaves be
 
 Blocks are taken and published in the order in which steps would have done it (growth when a step is planned, front to
 back; publishing when it is applied), so that a pool after a leap is the pool after the steps, block by block. A leap
-ends before the first step in which somebody would have to give way.
+ends before the first step in which somebody would have to give way, and with the first in which somebody ends. Whoever
+waits may wait on if what keeps the line out holds for as long as nobody leaves (`admission.lasting_door`).
 
 For simulations, whose steps take no thinking but these. The same outcome to the bit is a property test's business.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
+from evenflow.core.admission import lasting_door
 from evenflow.core.house import House
 from evenflow.core.learned import Learned
-from evenflow.core.plan import EVERYBODY, Chunk, Door, WaitReason
+from evenflow.core.plan import Chunk, Door
 from evenflow.core.request import RequestId, RequestState
 from evenflow.core.step_time import StepWork
 
@@ -27,60 +30,61 @@ MOST_STEPS = 256
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """What the next steps are all like: at most so many, and none may start at the `deadline` or after it.
+    """What the next steps are all like: at most so many, until somebody ends, and none may start at the `deadline` or
+    after it.
 
-    `decode_context` is the first one's; each has as many more as there are `request_ids`. `token_budget` is None where
+    `decode_context` is the first one's; each has as many more as are `running`. `token_budget` is None where
     it may differ from step to step.
     """
 
     most_steps: int
-    request_ids: tuple[RequestId, ...]
+    running: tuple[RequestState, ...]
     decode_context: int
     doors: tuple[Door, ...]
     token_budget: int | None
     deadline: float | None
 
+    @property
+    def request_ids(self) -> tuple[RequestId, ...]:
+        return tuple([state.request.id for state in self.running])
 
-def steady(house: House, last_doors: Sequence[Door] | None) -> Steady | None:
-    """None unless several steps to come are surely alike. `last_doors` are those of the last step, if nothing has come
-    or gone since it was planned and all it had were decodes."""
+
+def steady(house: House) -> Steady | None:
+    """None unless the next step, and those after it, are surely alike."""
     running, policy = house.running, house.policy
     num_decodes = len(running)
-    if not num_decodes or policy.budget.least(num_decodes) < num_decodes:
+    budget = policy.budget.least(num_decodes)
+    if not num_decodes or budget < num_decodes:
         return None
-    is_fixed = policy.spec.budget == "fixed"
     doors: tuple[Door, ...] = ()
     if house.line.num_waiting:
-        if last_doors is None or not is_fixed or policy.spec.fairness != "none":
+        # Tenants take turns by what each was served: another head in every step.
+        door = lasting_door(house, budget) if policy.spec.fairness == "none" else None
+        if door is None:
             return None
-        doors = tuple(last_doors)
-        if len(doors) != 1 or doors[0].flow != EVERYBODY or doors[0].reason not in _LASTING:
-            return None
+        doors = (door,)
     context, left = 0, MOST_STEPS
     for state in running:
-        request, num_tokens, num_computed = state.request, len(state.token_ids), state.num_computed_tokens
+        request, num_tokens = state.request, len(state.token_ids)
         num_output = num_tokens - len(request.prompt_token_ids)
-        if num_output < 1 or num_tokens - num_computed != 1 or state.stop_token_ids:
+        if num_output < 1 or num_tokens - state.num_computed_tokens != 1 or state.stop_token_ids:
             return None
-        left = min(left, request.sampling.max_tokens - num_output - 1)
+        rest = request.sampling.max_tokens - num_output
+        if rest < left:
+            left = rest
         context += num_tokens
-    if left < 2:
-        return None
-    ids = tuple([state.request.id for state in running])
-    budget = policy.budget.least(num_decodes) if is_fixed else None
-    return Steady(left, ids, context, doors, budget, house.newcomers.first_deadline)
-
-
-_LASTING = (WaitReason.MAX_NUM_SEQS, WaitReason.STATIC_BATCH)
-"""They hold until somebody leaves. Who waits for memory might find more of its prefix cached meanwhile."""
+    is_fixed = policy.spec.budget == "fixed"
+    return Steady(left, tuple(running), context, doors, budget if is_fixed else None, house.newcomers.first_deadline)
 
 
 def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> list[int]:
     """Take as many of these steps as memory allows; the blocks that each took. Fewer steps than asked for, or none, if
-    somebody would have to give way. Every token is 0, as the simulated executor's are."""
+    somebody would have to give way. Every token is 0, as the simulated executor's are.
+
+    Who has its last token then still has its seat: it is the caller's to end (`last_ones`).
+    """
     running, most = house.running, len(ends)
     tokens = bytes(most)
-    before = len(running[0].token_ids)
     for state in running:
         state.token_ids.extend(tokens)
     grown = _memory(house, most)
@@ -89,14 +93,25 @@ def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float
         if num_steps < most:
             del state.token_ids[num_steps - most :]
         state.num_computed_tokens += num_steps
-    assert len(running[0].token_ids) == before + num_steps
-    house.step += num_steps
-    _learn(house, learned, what, starts[:num_steps], ends[:num_steps])
+    if num_steps:
+        house.step += num_steps
+        house.left = []
+        _learn(house, learned, what, starts[:num_steps], ends[:num_steps])
     return grown
 
 
+def last_ones(house: House) -> list[RequestState]:
+    """Those who have as many tokens as they asked for, in order. All was published before, and a block that is given
+    back is none that another has yet to publish: so it is no matter that a step would do both for each in turn."""
+    return [
+        state
+        for state in house.running
+        if len(state.token_ids) - len(state.request.prompt_token_ids) >= state.request.sampling.max_tokens
+    ]
+
+
 def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> None:
-    num_decodes, context = len(what.request_ids), what.decode_context
+    num_decodes, context = len(what.running), what.decode_context
     observe = learned.step_time.observe
     for start, end in zip(starts, ends, strict=True):
         observe(StepWork(num_decodes, context, 0, 0), end - start)
@@ -115,25 +130,29 @@ def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float]
 
 def _memory(house: House, most_steps: int) -> list[int]:
     """Blocks grown in each step, up to the first step that lacks one."""
-    kv, size = house.kv, house.kv.block_size
+    kv, size, tables = house.kv, house.kv.block_size, house.kv.tables
     growing: dict[int, list[RequestState]] = {}
     publishing: dict[int, list[tuple[RequestState, int]]] = {}
     for state in house.running:
         computed = state.num_computed_tokens
-        for step in range(kv.table(state.request.id).capacity - computed, most_steps, size):
-            growing.setdefault(step, []).append(state)
-        if kv.prefix_caching:
-            for step in range(size - 1 - computed % size, most_steps, size):
+        first = tables[state.request.id].capacity - computed
+        if first < most_steps:  # seldom, in a short leap
+            for step in range(first, most_steps, size):
+                growing.setdefault(step, []).append(state)
+        first = size - 1 - computed % size
+        if first < most_steps and kv.prefix_caching:
+            for step in range(first, most_steps, size):
                 publishing.setdefault(step, []).append((state, computed + step + 1))
+    fit_all = _all_fit(house, list(chain.from_iterable(growing.values())))
     grown: list[int] = []
     previous = 0
     for step in sorted(growing.keys() | publishing.keys()):
         due = growing.get(step, ())
-        if due and not _all_fit(house, due):
+        if due and not (fit_all or _all_fit(house, due)):
             return [*grown, *[0] * (step - previous)]
         grown += [0] * (step - previous)
         for state in due:
-            kv.grow(state.request.id, upto=kv.table(state.request.id).capacity + 1)
+            kv.grow(state.request.id, upto=tables[state.request.id].capacity + 1)
             house.policy.classes.of(state.place.service_class).blocks += 1
         grown.append(len(due))
         for state, num_computed in publishing.get(step, ()):

@@ -11,15 +11,15 @@ from evenflow.core.request import RequestState
 
 def secure_memory(house: House, draft: Draft, now: float) -> None:
     """Fills `draft.decodes` and `draft.prefills`. Whoever grows has `num_tokens` slots afterwards."""
-    kv, running = house.kv, house.running
+    running, tables, add_decode = house.running, house.kv.tables, draft.decodes.append
     index = 0
     while index < len(running):  # victims leave from the end, at or after `index`
         state = running[index]
         num_tokens = len(state.token_ids)
-        if num_tokens > kv.table(state.request.id).capacity and not _grow(house, index, draft, now):
+        if num_tokens > tables[state.request.id].capacity and not _grow(house, index, draft, now):
             continue
         if num_tokens - state.num_computed_tokens == 1:
-            draft.decodes.append(state)
+            add_decode(state)
         else:
             draft.prefills.append(state)
         index += 1

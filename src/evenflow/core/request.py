@@ -13,11 +13,13 @@ prefix-cache hit and recompute after preemption are all the same motion. `Reques
        +--------> FINISHED <----------+
 """
 
-from collections.abc import Mapping, Set
+from array import array
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, NewType
 
+from evenflow.core.block_pool import BlockHash
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.kinds import require_flag, require_integer, require_number, shown, wrong_kind
 
@@ -228,12 +230,12 @@ class RequestState:
     num_prompt_logprobs: int = 0
     num_passed_by: int = 0
     finish_reason: FinishReason | None = None
-    block_hashes: list[bytes] = field(default_factory=list)
+    block_hashes: list[BlockHash] = field(default_factory=list)
     stop_token_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         prompt = self.request.prompt_token_ids
-        # A simulation's prompts are arrays, which it has many of and reads none; it copies one when its request runs.
+        # A simulation's prompts are arrays and ranges, which it has many of and reads none; see `own_tokens`.
         self.token_ids = list(prompt) if type(prompt) is tuple else prompt  # type: ignore[assignment]
         sampling = self.request.sampling
         eos = () if sampling.ignore_eos else self.request.eos_token_ids
@@ -243,6 +245,11 @@ class RequestState:
     def move_to(self, status: RequestStatus) -> None:
         assert status in TRANSITIONS[self.status], f"{self.request.id}: {self.status} -> {status}"
         self.status = status
+
+    def piece(self, start: int, end: int) -> tuple[int, ...]:
+        """Some of its tokens, as they stand now. (A simulation's stay an array, of which only the length is read.)"""
+        tokens = self.token_ids[start:end]
+        return tuple(tokens) if type(tokens) is list else tokens  # type: ignore[return-value]
 
     @property
     def num_tokens(self) -> int:
@@ -260,3 +267,9 @@ class RequestState:
     def num_remaining_tokens(self) -> int:
         """Known tokens that the model has not seen yet; 1 for a request that decodes."""
         return len(self.token_ids) - self.num_computed_tokens
+
+
+def own_tokens(prompt: Sequence[int]) -> list[int]:
+    """A simulated prompt, shared until its request runs, as something that can grow: an array of its own, and of what
+    is a mere length (content.py) one of a byte a token."""
+    return array("B", bytes(len(prompt))) if type(prompt) is range else prompt[:]  # type: ignore[return-value]

@@ -152,8 +152,9 @@ def assemble(
     paranoid: bool = False,
     clock: Clock | None = None,
     stopwatch: Callable[[], float] = time.perf_counter,
+    keeps_log: bool = True,
 ) -> EngineCore:
-    """`policy` is that of the configuration, and the clock the system's, if not given."""
+    """`policy` is that of the configuration, and the clock the system's, if not given. `keeps_log`: see EngineCore."""
     events: list[Event] = []
     kv = KVCacheManager(
         num_blocks=resolved.num_blocks,
@@ -172,9 +173,16 @@ def assemble(
         kv,
         policy or resolved.policy,
         events.append,
+        keeps_log=keeps_log,
     )
     return EngineCore(
-        scheduler, executor, clock or MonotonicClock(), events, check_every_step=paranoid, stopwatch=stopwatch
+        scheduler,
+        executor,
+        clock or MonotonicClock(),
+        events,
+        check_every_step=paranoid,
+        stopwatch=stopwatch,
+        keeps_log=keeps_log,
     )
 
 

@@ -40,5 +40,5 @@ class SimulatedExecutor:
         swap_seconds = 0.0 if self._link is None else self._link.swap_seconds(plan)
         seconds = self._step_seconds(plan) + swap_seconds
         self._advance(seconds)
-        sampled = {chunk.request_id: 0 for chunk in plan.chunks if chunk.samples}
+        sampled = {request_id: 0 for request_id, _, _, _, samples in plan.chunks if samples}
         return StepOutcome(sampled, device_seconds=seconds, swap_seconds=swap_seconds)

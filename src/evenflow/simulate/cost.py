@@ -173,7 +173,8 @@ class StepCost:
         """Of so many steps in which the same streams decode, from `features` on; bit for bit as `seconds` has them."""
         contexts = features.decode_context + features.decode_tokens * np.arange(num_steps, dtype=np.float64)
         base = self.without_decode_context(features)
-        return np.maximum(base + self.decode_context_seconds * contexts, LEAST_SECONDS)
+        seconds: NDArray[np.float64] = base + self.decode_context_seconds * contexts
+        return seconds if base >= LEAST_SECONDS else np.maximum(seconds, LEAST_SECONDS)
 
     def correction(self, num_tokens: int) -> float:
         """m(log2 N): between knots a line, beyond the last ones what those say."""

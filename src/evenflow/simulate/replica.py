@@ -8,6 +8,7 @@ import numpy as np
 from evenflow.core.block_pool import BlockHash, BlockId
 from evenflow.core.events import Event, Finished, Scheduled
 from evenflow.core.leap import Steady
+from evenflow.core.plan import StepPlan
 from evenflow.core.request import RequestId
 from evenflow.engine.build import assemble
 from evenflow.engine.clock import VirtualClock
@@ -44,7 +45,7 @@ def stopped_watch() -> float:
 
 
 class Replica:
-    """`sink` gets every event, if there is one; without it leaps make none."""
+    """`sink` gets every event, if there is one; without it steps leave no record."""
 
     def __init__(
         self,
@@ -70,8 +71,11 @@ class Replica:
         self._may_leap = may_leap
         self._maker = RequestMaker()
         self._cached: dict[RequestId, int] = {}
-        executor = SimulatedExecutor(self.timer.step_seconds, self.clock.advance, _link(cost))
-        self._core: EngineCore = assemble(resolved, executor, clock=self.clock, stopwatch=stopped_watch)
+        self._plan: StepPlan | None = None  # of the step that is being taken
+        executor = SimulatedExecutor(self._step_seconds, self.clock.advance, _link(cost))
+        self._core: EngineCore = assemble(
+            resolved, executor, clock=self.clock, stopwatch=stopped_watch, keeps_log=sink is not None
+        )
         self._core.announce(settings)
 
     @property
@@ -92,7 +96,7 @@ class Replica:
         request = self._maker.request(plan, arrival)
         self.outstanding_tokens += plan.num_prompt_tokens + plan.max_tokens
         self._core.accept(Add(request))
-        return self._take(self._core.news()) if self._core.has_news else []
+        return self._news()
 
     def is_done_with(self, plan: PlannedRequest) -> None:
         """It owes nothing to this request any more."""
@@ -101,13 +105,20 @@ class Replica:
     def step(self, until: float) -> list[Ended]:
         """One step; or, where nothing can change before `until`, several at once."""
         if self._may_leap and self._leap(until):
-            return []
-        steps_before = self.timer.step
-        ended = self._take(self._core.step())
-        if self.timer.step > steps_before:
-            self.num_steps += 1
-            self.clock.advance(self._gap_seconds)
+            return self._news()
+        self._plan = None
+        result = self._core.step()
+        plan = self._plan
+        if plan is None:  # everybody's deadline had passed
+            return self._take(result, self.streams.ended(result.events))
+        ended = self._take(result, self.streams.step(plan, self.now, result.events))
+        self.num_steps += 1
+        self.clock.advance(self._gap_seconds)
         return ended
+
+    def _step_seconds(self, plan: StepPlan) -> float:
+        self._plan = plan
+        return self.timer.step_seconds(plan)
 
     def _leap(self, until: float) -> int:
         """How many steps it took."""
@@ -117,7 +128,7 @@ class Replica:
 
         def times(what: Steady) -> StepTimes:
             nonlocal features
-            num_decodes = len(what.request_ids)
+            num_decodes = len(what.running)
             features = StepFeatures(0, num_decodes, 0, what.decode_context, num_decodes)
             seconds = self.timer.decode_seconds(features, what.most_steps)
             moments = np.empty(2 * len(seconds) + 1)
@@ -129,19 +140,23 @@ class Replica:
             ends.extend(moments[1 : 2 * count : 2].tolist())
             return moments[: 2 * count : 2].tolist(), ends, seconds[:count].tolist()
 
-        count = self._core.leap(times, record=self._sink is not None)
+        count = self._core.leap(times)
         if count:
             self.clock.advance_to(after[count - 1])
             self.timer.take(features, count)
             self.num_steps += count
             self.num_leapt_steps += count
-            if self._sink is None:
-                self.streams.leap(ends[:count])
-            else:
-                self._take(self._core.news())
+            self.streams.leap(ends[:count])
         return count
 
-    def _take(self, result: StepResult) -> list[Ended]:
+    def _news(self) -> list[Ended]:
+        """What has come without a step, or with a leap."""
+        if not self._core.has_news:
+            return []
+        result = self._core.news()
+        return self._take(result, self.streams.ended(result.events))
+
+    def _take(self, result: StepResult, finished: Sequence[tuple[Finished, Runs]]) -> list[Ended]:
         events = result.events
         if self._sink is not None and events:
             self._sink(self.number, events)
@@ -150,7 +165,7 @@ class Replica:
                 self._cached[event.request_id] = event.cached_tokens
         ended = [
             Ended(event.request_id, event.time, event, None, runs, self._cached.pop(event.request_id, 0))
-            for event, runs in self.streams.feed(events)
+            for event, runs in finished
         ]
         ended += [Ended(each.request_id, self.now, None, each, (), 0) for each in result.refusals]
         for each in ended:

@@ -10,48 +10,46 @@ out. So a step in which nothing happens costs nothing here.
 from array import array
 from collections.abc import Iterable, Sequence
 
-from evenflow.core.events import Event, Finished, StepRecord
+from evenflow.core.events import Event, Finished
+from evenflow.core.plan import StepPlan
 from evenflow.core.request import RequestId
 
 Runs = tuple[int, ...]
 
 
 class Streams:
-    """Feed it each step's events in order; `runs` has first and last step (inclusive), in turn, of those that ended."""
+    """Told of each step in order; `runs` has first and last step (inclusive), in turn, of those that ended."""
 
     def __init__(self) -> None:
         self.step_ends: array[float] = array("d")
         self._streaming: dict[RequestId, int] = {}  # since which step
         self._earlier: dict[RequestId, list[int]] = {}  # runs that are over, of those that live
 
-    def feed(self, events: Iterable[Event]) -> list[tuple[Finished, Runs]]:
-        """Those that ended, with their runs."""
-        finished: list[Finished] = []
-        ended: list[tuple[Finished, Runs]] = []
-        for event in events:
-            if type(event) is StepRecord:
-                self._step(event, finished, ended)
-            elif type(event) is Finished:
-                finished.append(event)
-        last = len(self.step_ends) - 1
-        ended += [(event, self._take(event.request_id, last)) for event in finished]  # outside of a step
-        return ended
-
-    def _step(self, record: StepRecord, finished: list[Finished], ended: list[tuple[Finished, Runs]]) -> None:
+    def step(self, plan: StepPlan, end: float, events: Iterable[Event]) -> list[tuple[Finished, Runs]]:
+        """A step was taken, with these events since the last. Those that ended, with their runs."""
         number = len(self.step_ends)
-        self.step_ends.append(record.end)
-        emitted = record.emitted
-        streaming = self._streaming
-        early = [event for event in finished if event.step < record.step]
-        ended += [(event, self._take(event.request_id, number - 1)) for event in early]
+        self.step_ends.append(end)
+        streaming, finished = self._streaming, [event for event in events if type(event) is Finished]
+        early = [event for event in finished if event.step < plan.step]
+        ended = [(event, self._take(event.request_id, number - 1)) for event in early]
+        emitted = [request_id for request_id, _, _, _, samples in plan.chunks if samples]
         # The same number of streams, and nobody stopped: the same streams.
-        if len(emitted) != len(streaming) or early or record.left_out or record.preemptions:
+        if len(emitted) != len(streaming) or early or plan.left_out or plan.preempted:
             self._compare(emitted, number)
         for event in finished:
-            if event.step >= record.step:
+            if event.step >= plan.step:
                 last = number if event.request_id in streaming else number - 1
                 ended.append((event, self._take(event.request_id, last)))
-        finished.clear()
+        return ended
+
+    def leap(self, ends: Iterable[float]) -> None:
+        """So many steps gave a token to each of those that stream, and to nobody else."""
+        self.step_ends.extend(ends)
+
+    def ended(self, events: Iterable[Event]) -> list[tuple[Finished, Runs]]:
+        """Those that ended with the last step, or since, with their runs."""
+        last = len(self.step_ends) - 1
+        return [(event, self._take(event.request_id, last)) for event in events if type(event) is Finished]
 
     def _compare(self, emitted: Sequence[RequestId], number: int) -> None:
         streaming, now = self._streaming, set(emitted)
@@ -67,10 +65,6 @@ class Streams:
         if first is not None:
             runs.extend((first, last))
         return tuple(runs)
-
-    def leap(self, ends: Iterable[float]) -> None:
-        """So many steps gave a token to each of those that stream, and to nobody else."""
-        self.step_ends.extend(ends)
 
     def token_times(self, runs: Runs) -> "array[float]":
         times: array[float] = array("d")

@@ -67,7 +67,7 @@ class StepTimer:
             seconds *= self._scatter.factor(self.step, features.regime)
         self.step += 1
         if self._has_hull:
-            self._mark(features, 1)
+            self._mark(self._outside(features), 1)
         return seconds
 
     def decode_seconds(self, features: StepFeatures, most: int) -> NDArray[np.float64]:
@@ -84,19 +84,14 @@ class StepTimer:
         if self._has_hull:
             self._mark_many(features, count)
 
-    def _mark(self, features: StepFeatures, count: int) -> None:
+    def _outside(self, features: StepFeatures) -> list[str]:
+        """As `StepCost.outside_hull`, in a quarter of the time."""
+        p, d, a, k, r = features
+        values = (p + d, p, d, a, k, r)
         low, high = self._inside
-        p, d, a, k, r = features  # nearly always inside: spares 3 us a step
-        if (
-            low[0] <= p + d <= high[0]
-            and low[1] <= p <= high[1]
-            and low[2] <= d <= high[2]
-            and low[3] <= a <= high[3]
-            and low[4] <= k <= high[4]
-            and low[5] <= r <= high[5]
-        ):
-            return
-        outside = self._cost.outside_hull(features)
+        return [HULL_FEATURES[i] for i, value in enumerate(values) if not low[i] <= value <= high[i]]
+
+    def _mark(self, outside: Sequence[str], count: int) -> None:
         if outside:
             self.num_outside_hull += count
             for name in outside:
@@ -104,9 +99,10 @@ class StepTimer:
 
     def _mark_many(self, features: StepFeatures, count: int) -> None:
         """Only the decodes' context changes, and it grows."""
-        last = features._replace(decode_context=features.decode_context + (count - 1) * features.decode_tokens)
-        if self._cost.outside_hull(features) == self._cost.outside_hull(last):
-            self._mark(features, count)
+        _, d, _, k, _ = features
+        outside = self._outside(features)
+        if self._outside(features._replace(decode_context=k + (count - 1) * d)) == outside:
+            self._mark(outside, count)
             return
         for index in range(count):
-            self._mark(features._replace(decode_context=features.decode_context + index * features.decode_tokens), 1)
+            self._mark(self._outside(features._replace(decode_context=k + index * d)), 1)

@@ -1,9 +1,9 @@
 """The content of simulated prompts: none, except that what is shared in the trace is shared here.
 
 Nobody reads a simulated prompt; only its blocks' hashes matter, to the prefix cache. A request whose trace says nothing
-of its content shares it with nobody: a prompt of zeros, a byte each, under a salt of its own. One that says which
-blocks it is made of has at every position the number of the block that the position lies in, so that equal prefixes,
-and no others, are equal.
+of its content shares it with nobody: its prompt is a mere length, under a salt of its own (core/content.py). One that
+says which blocks it is made of has at every position the number of the block that the position lies in, so that equal
+prefixes, and no others, are equal.
 
     block_tokens 4, ids (7, 7, 2), 10 tokens:   7 7 7 7  7 7 7 7  2 2
 """
@@ -17,9 +17,6 @@ from evenflow.replay.request import PlannedRequest
 from evenflow.simulate.config import VOCAB_SIZE
 from evenflow.workload.trace import PrefixBlocks
 
-_MOST_SHARED = 8192
-"""Longer prompts are not kept for others of their length: there may be as many lengths as requests."""
-
 
 class RequestMaker:
     """Makes requests when they arrive: until then a trace is all that is held."""
@@ -27,7 +24,6 @@ class RequestMaker:
     def __init__(self) -> None:
         # Few lengths, many requests.
         self._sampling: dict[int, SamplingParams] = {}
-        self._zeros: dict[int, array[int]] = {}
 
     def request(self, plan: PlannedRequest, arrival_time: float) -> Request:
         sampling = self._sampling.get(plan.max_tokens)
@@ -35,10 +31,10 @@ class RequestMaker:
             sampling = SamplingParams(max_tokens=plan.max_tokens, temperature=0.0, ignore_eos=True)
             self._sampling[plan.max_tokens] = sampling
         prefix = plan.prefix
-        tokens = self._of_nobody(plan.num_prompt_tokens) if prefix is None else _tokens(plan, prefix)
+        # The core asks for its length and for pieces of it, and either gives both.
+        tokens = range(plan.num_prompt_tokens) if prefix is None else _tokens(plan, prefix)
         return Request(
             id=RequestId(plan.request_id),
-            # The core asks for its length and for pieces of it, and an array gives both.
             prompt_token_ids=cast("tuple[int, ...]", tokens),
             sampling=sampling,
             arrival_time=arrival_time,
@@ -46,14 +42,6 @@ class RequestMaker:
             tenant=plan.tenant if plan.tenant is not None else DEFAULT_TENANT,
             service_class=plan.service_class if plan.service_class is not None else DEFAULT_CLASS,
         )
-
-    def _of_nobody(self, num_tokens: int) -> "array[int]":
-        zeros = self._zeros.get(num_tokens)
-        if zeros is None:
-            zeros = array("B", bytes(num_tokens))
-            if num_tokens <= _MOST_SHARED:
-                self._zeros[num_tokens] = zeros
-        return zeros
 
 
 def _tokens(plan: PlannedRequest, prefix: PrefixBlocks) -> "array[int]":

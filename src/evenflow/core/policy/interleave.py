@@ -20,7 +20,8 @@ DECODE_GAP = "decode_gap_steps"
 class Demand(NamedTuple):
     """What a step could feed: `backlog` is the prefill tokens that are wanted, `running` everybody in order.
 
-    Who has `entered` in this step prefills, even if it is the last token of its prompt that is left.
+    Who has `entered` in this step prefills, even if it is the last token of its prompt that is left. `in_progress` is
+    what `running` wants of the backlog, where that is known.
     """
 
     budget: int
@@ -28,6 +29,7 @@ class Demand(NamedTuple):
     backlog: int
     running: Sequence[RequestState] = ()
     entered: Container[RequestId] = ()
+    in_progress: int | None = None
 
 
 class TokenSplit(NamedTuple):
@@ -131,15 +133,16 @@ class InOrder:
     name: str = "in-order"
 
     def split(self, demand: Demand, /) -> TokenSplit:
-        budget, num_decodes, backlog, running, entered = demand
-        if num_decodes + backlog <= budget or not num_decodes:
+        budget, num_decodes, backlog, running, entered, in_progress = demand
+        wanted = backlog if in_progress is None else in_progress
+        if num_decodes + wanted <= budget or not num_decodes:  # nobody who runs is in the way of a decode
             return TokenSplit(min(budget, num_decodes), budget - min(budget, num_decodes))
         left, decode_tokens = budget, 0
         for state in running:
             remaining = len(state.token_ids) - state.num_computed_tokens
             decode_tokens += remaining == 1 and state.request.id not in entered
-            left -= min(left, remaining)
-            if not left:
+            left -= remaining
+            if left <= 0:
                 break
         return TokenSplit(decode_tokens, budget - decode_tokens)
 
