@@ -5,7 +5,10 @@ another engine's; what one of them does not say is not a difference.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from evenflow.core.events import ConfigChanged
+from evenflow.observe.log import read_log
 from evenflow.simulate.cost import Kind, StepCost
 
 _OF_A_STEP = ("executor", "model", "dtype", "quantize", "kv_dtype", "kernels")
@@ -22,3 +25,10 @@ def different_settings(cost: StepCost, settings: Mapping[str, str]) -> tuple[str
         for name in _OF_A_STEP
         if name in measured and name in settings and measured[name] != settings[name]
     )
+
+
+def different_from_log(cost: StepCost, log: Path) -> tuple[str, ...]:
+    """As above, by what the engine that wrote a log announced when it began. Raises LogError."""
+    with read_log(log) as events:
+        started = next((event for event in events if isinstance(event, ConfigChanged)), None)
+    return different_settings(cost, dict(started.settings)) if started is not None else ()

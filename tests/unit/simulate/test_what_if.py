@@ -9,7 +9,7 @@ import pytest
 
 from evenflow.cli.diagnose import diagnose
 from evenflow.core.errors import ConfigError
-from evenflow.core.events import Event
+from evenflow.core.events import ConfigChanged, Event
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.diagnose.effect import Effect, EffectRow
 from evenflow.diagnose.finding import Change, settings
@@ -18,7 +18,7 @@ from evenflow.simulate.changed import changed
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import Bounds, Identity, Kind, StepCost
 from evenflow.simulate.cost_file import save_cost
-from evenflow.simulate.cost_settings import different_settings
+from evenflow.simulate.cost_settings import different_from_log, different_settings
 from evenflow.simulate.effects import THROUGHPUT
 from evenflow.simulate.logged_run import logged_run
 from evenflow.simulate.recorded import RecordedError
@@ -161,6 +161,13 @@ def test_a_cost_of_other_settings_is_told_by_name() -> None:
     assert not different_settings(COST, {"dtype": "float32"})
     other = replace(COST, identity=replace(COST.identity, kind=Kind.ROOFLINE))
     assert not different_settings(other, {"dtype": "bfloat16"})
+
+
+def test_a_log_says_what_its_engine_computed_with(tmp_path: Path) -> None:
+    announced = ConfigChanged(0.0, (("dtype", "bfloat16"), ("policy", "vllm")))
+    path = written(tmp_path / "run.jsonl", (announced,))
+    assert different_from_log(COST, path) == different_settings(COST, {"dtype": "bfloat16"})
+    assert not different_from_log(COST, written(tmp_path / "other.jsonl", log("too few seats")))
 
 
 def test_a_log_without_its_beginning_cannot_be_simulated() -> None:
