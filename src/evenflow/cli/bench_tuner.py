@@ -101,7 +101,7 @@ def tuner(
         cost, calibration_seconds = _calibrated(config, calibration_seconds, out, stage)
     what, _ = prepared(trace, cost, slo, load, config, options)
     with ending_in_order(), TuneView(stage) as view:
-        live = LiveUnderBar(live_engine(trace, load, config, what), out, stage)
+        live = LiveUnderBar(live_engine(trace, load, config, what), what.cost, out, stage)
         regret = measure(
             what,
             live,

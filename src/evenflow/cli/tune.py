@@ -31,6 +31,7 @@ from evenflow.report.page import write_page
 from evenflow.simulate.catalogue import find_cost
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
+from evenflow.simulate.cost_settings import different_from_log
 from evenflow.tune.config_file import write_config
 from evenflow.tune.grid import Load
 from evenflow.tune.journal import Journal
@@ -51,6 +52,7 @@ _LOAD = Group("Trace and load", sort_key=3)
 _ENGINE = Group("Model and engine", sort_key=2)
 _SEARCH = Group("Search", sort_key=1)
 _WARM_UP_SHARE = 0.1
+_OTHER_ENGINE = "the cost was measured with another engine than the live runs use, so the first predictions are off"
 
 
 def tune(
@@ -100,9 +102,14 @@ def tune(
     for each in what.illegal:
         say(console, f"left out: {each.cell.key}: {each.reason}")
     with ending_in_order(), TuneView(console) as view:
-        live = None if options.simulate_only else LiveUnderBar(live_engine(opened, load, config, what), out, console)
+        live = None
+        if not options.simulate_only:
+            live = LiveUnderBar(live_engine(opened, load, config, what), what.cost, out, console)
         found = search(what, journal, out, live, view)
-    _write(found, facts, planned.notes, config, options, out)
+    notes = planned.notes
+    if live is not None and live.other_engine:
+        notes = (*notes, f"{_OTHER_ENGINE}: {'; '.join(live.other_engine)}")
+    _write(found, facts, notes, config, options, out)
     show_found(found, Console(highlight=False))
     say(console, f"{out / 'evenflow.toml'} is the configuration, {out / 'report.html'} says why")
     if not found.keeps_limits:
@@ -201,8 +208,10 @@ def live_engine(trace: Trace, load: LoadOptions, engine: EngineConfig, what: Sea
 class LiveUnderBar:
     """The search's live engine, under a progress bar."""
 
-    def __init__(self, engine: LiveEngine, folder: Path, console: Console) -> None:
+    def __init__(self, engine: LiveEngine, cost: StepCost, folder: Path, console: Console) -> None:
         self._engine = engine
+        self._cost = cost
+        self.other_engine: tuple[str, ...] = ()  # than the cost was measured with
         self._folder = folder
         self._console = console
 
@@ -211,7 +220,15 @@ class LiveUnderBar:
             done = self._engine.run(settings, log, name=name, seed=seed, watch=bar.show)
         for fault in done.faults:
             say(self._console, f"  caution: {fault}")
+        self._compare(log)
         return done
+
+    def _compare(self, log: Path) -> None:
+        """What an engine computes with is known once it has started; all live runs have the same."""
+        found = different_from_log(self._cost, log)
+        if found and found != self.other_engine:
+            self.other_engine = found
+            say(self._console, f"  caution: {_OTHER_ENGINE}: {'; '.join(found)}")
 
     def refit(self, logs: Sequence[Path], cost: StepCost, stage: int) -> StepCost | None:
         return refitted(logs, cost, self._folder / f"cost-{stage}.json")

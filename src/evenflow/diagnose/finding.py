@@ -1,13 +1,14 @@
 """What a rule says: a defect, the evidence for it, and the settings that would remove it.
 
-A rule reads facts and proposes; what a change would do is another matter, which only running the load again can tell.
-`WhatIf` is the seam for that: a simulator takes a change and gives its effect.
+A rule reads facts and proposes; what a change would do is another matter, which only running the load again can tell
+(effect.py). `WhatIf` is the seam for that: a simulator takes a change and gives its effect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evenflow.core.request import RequestId
+from evenflow.diagnose.effect import Effect
 
 EXAMPLES = 5
 
@@ -21,25 +22,12 @@ class Change:
     of: str = "server"
 
     @property
+    def is_of_server(self) -> bool:
+        return self.of == "server"
+
+    @property
     def flags(self) -> str:
         return " ".join(f"--set {name}={value}" for name, value in self.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class EffectRow:
-    """One figure of one group of requests (such as "in <=128, out <=32"; "all" for everybody), before and after."""
-
-    metric: str
-    group: str
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a change does to latencies, by length group, and to throughput."""
-
-    rows: tuple[EffectRow, ...]
 
 
 WhatIf = Callable[[Change], Effect]
@@ -49,7 +37,8 @@ WhatIf = Callable[[Change], Effect]
 class Finding:
     """`steps` and `requests` are examples, the worst first; `num_steps` and `num_requests` say how many there are.
 
-    `numbers` are the quantities that the rule compared with its limits.
+    `numbers` are the quantities that the rule compared with its limits. `effects` has one for each change, None where
+    nobody was asked.
     """
 
     rule: str

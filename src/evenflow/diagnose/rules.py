@@ -7,7 +7,8 @@ from evenflow.core.request import RequestId
 from evenflow.diagnose.budget_above_target import budget_above_target
 from evenflow.diagnose.client_lag import client_lag
 from evenflow.diagnose.cold_cache import cold_cache, cold_cache_of
-from evenflow.diagnose.finding import Finding, WhatIf
+from evenflow.diagnose.effect import Basis, Effect
+from evenflow.diagnose.finding import Change, Finding, WhatIf
 from evenflow.diagnose.long_prompts import long_prompts
 from evenflow.diagnose.many_preemptions import many_preemptions
 from evenflow.diagnose.output_stalls import output_stalls
@@ -49,32 +50,43 @@ RESULT_RULES: Mapping[str, Callable[[Assessed], Finding | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`looked_at` says what the rules had before them, for people."""
+    """`looked_at` says what the rules had before them, for people; `basis` what the findings' effects rest on."""
 
     source: str
     looked_at: str
     rules: tuple[str, ...]
     findings: tuple[Finding, ...]
+    basis: Basis | None = None
+
+    @property
+    def num_server_changes(self) -> int:
+        return sum(change.is_of_server for finding in self.findings for change in finding.changes)
 
 
-def diagnose_run(run: Run, source: str, what_if: WhatIf | None = None) -> Diagnosis:
+def diagnose_run(run: Run, source: str) -> Diagnosis:
     looked_at = f"{len(run.steps):,} steps and {len(run.spans):,} requests"
-    return Diagnosis(source, looked_at, tuple(LOG_RULES), _asked((r(run) for r in LOG_RULES.values()), what_if))
+    return Diagnosis(source, looked_at, tuple(LOG_RULES), _found(rule(run) for rule in LOG_RULES.values()))
 
 
-def diagnose_result(assessed: Assessed, source: str, what_if: WhatIf | None = None) -> Diagnosis:
+def diagnose_result(assessed: Assessed, source: str) -> Diagnosis:
     looked_at = f"{len(assessed.result.records):,} requests"
-    found = (rule(assessed) for rule in RESULT_RULES.values())
-    return Diagnosis(source, looked_at, tuple(RESULT_RULES), _asked(found, what_if))
+    return Diagnosis(source, looked_at, tuple(RESULT_RULES), _found(rule(assessed) for rule in RESULT_RULES.values()))
 
 
-def _asked(findings: Iterable[Finding | None], what_if: WhatIf | None) -> tuple[Finding, ...]:
-    """A change of the client's is no question for a simulator of the server."""
-    return tuple(
-        replace(
-            finding,
-            effects=tuple(what_if(c) if what_if is not None and c.of == "server" else None for c in finding.changes),
-        )
-        for finding in findings
-        if finding is not None
-    )
+def _found(findings: Iterable[Finding | None]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if finding is not None)
+
+
+def with_effects(diagnosis: Diagnosis, what_if: WhatIf, basis: Basis) -> Diagnosis:
+    """Every change asked about. Two findings may propose the same one, which is asked about once."""
+    known: dict[tuple[tuple[str, str], ...], Effect] = {}
+
+    def effect(change: Change) -> Effect:
+        if not change.is_of_server:
+            return Effect(unknown=f"it is a change of the {change.of}; what is simulated is the server")
+        if change.settings not in known:
+            known[change.settings] = what_if(change)
+        return known[change.settings]
+
+    findings = tuple(replace(each, effects=tuple(map(effect, each.changes))) for each in diagnosis.findings)
+    return replace(diagnosis, findings=findings, basis=basis)

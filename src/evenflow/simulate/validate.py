@@ -1,27 +1,20 @@
 """How near a simulation comes to the live run whose log it is given: the same requests, at the same times, by a cost.
 
-Both sides are measured by the same code, from when the engine had a request in full to when a step gave its tokens;
-what HTTP adds is in neither. A request that was aborted live has no latency on either side, but takes its place in
-both.
+Both sides are measured by the same code (logged_run.py); what HTTP adds is in neither.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from evenflow.core.events import ConfigChanged, Event, Finished, PolicyChanged, StepRecord
-from evenflow.observe.fold import spans_of
-from evenflow.observe.spans import RequestSpan
+from evenflow.core.events import Event, PolicyChanged, StepRecord
 from evenflow.replay.measure import GROUPS, HEADLINE, Metric, values_of
 from evenflow.replay.record import Record
-from evenflow.replay.recorded import prefix_of
-from evenflow.replay.request import PlannedRequest, Reason, TokenCounts
-from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import Quality, StepCost
 from evenflow.simulate.fit import quality_of
+from evenflow.simulate.logged_run import LoggedRun, logged_run
 from evenflow.simulate.outcome import Simulation
-from evenflow.simulate.recorded import RecordedError, resolved_of
 from evenflow.simulate.run import simulate
 from evenflow.simulate.samples import samples_of
 
@@ -89,74 +82,24 @@ PREEMPTION_LIMIT = 0.10
 
 def validate(events: Sequence[Event], cost: StepCost, *, seed: int = 0) -> Validation:
     """Raises RecordedError for a log that does not say enough."""
-    started = next((event for event in events if isinstance(event, ConfigChanged) and event.limits), None)
-    if started is None:
-        raise RecordedError("the log does not say what the engine started with; a whole log begins with that")
-    resolved = resolved_of(started)
-    spans = sorted(spans_of(events), key=lambda span: span.arrival_time)
-    spans = [span for span in spans if span.finish_time is not None]
-    if not spans:
-        raise RecordedError("no request ended in this log: there is nothing to validate")
-    start = spans[0].arrival_time
-    contents = {event.request_id: event.content for event in events if isinstance(event, Finished)}
-    plans = [
-        _plan(index, span, start, contents.get(span.request_id, ()), resolved.block_size)
-        for index, span in enumerate(spans)
-    ]
-    done = simulate(plans, cost, SimulationConfig.of(resolved), seed=seed, name="validation")
-    live = [_live_record(span, plan, start) for span, plan in zip(spans, plans, strict=True)]
-    simulated = [
-        replace(record, reason=was.reason, detail=was.detail)
-        for record, was in zip(done.result.records, live, strict=True)
-    ]
+    run = logged_run(events)
+    done = simulate(run.plans, cost, run.config, seed=seed, name="validation")
+    return validation_of(events, run, done, cost)
+
+
+def validation_of(events: Sequence[Event], run: LoggedRun, done: Simulation, cost: StepCost) -> Validation:
+    """Of a simulation that was made already, of this run as it was."""
+    simulated = run.without_the_interrupted(done.result.records)
     return Validation(
-        errors=tuple(_errors(live, simulated)),
+        errors=tuple(_errors(run.records, simulated)),
         steps=quality_of(cost, list(samples_of(events)), "the steps of this run"),
-        live_tokens_per_second=_tokens_per_second(live),
+        live_tokens_per_second=_tokens_per_second(run.records),
         simulated_tokens_per_second=_tokens_per_second(simulated),
         live_preemptions=sum(event.preemptions for event in events if isinstance(event, StepRecord)),
         simulated_preemptions=done.num_preemptions,
-        num_requests=len(plans),
+        num_requests=len(run.plans),
         simulation=done,
         has_changes=any(isinstance(event, PolicyChanged) for event in events),
-    )
-
-
-def _plan(index: int, span: RequestSpan, start: float, content: Sequence[int], block_size: int) -> PlannedRequest:
-    return PlannedRequest(
-        index=index,
-        request_id=str(span.request_id),
-        send_at=span.arrival_time - start,
-        num_prompt_tokens=span.num_prompt_tokens,
-        max_tokens=max(1, span.num_output_tokens),
-        prefix=prefix_of(index, span.num_prompt_tokens, content, block_size),
-        service_class=span.service_class,
-        tenant=span.tenant,
-    )
-
-
-def _live_record(span: RequestSpan, plan: PlannedRequest, start: float) -> Record:
-    times = tuple(time - start for time in span.token_times)
-    ok = span.completed and len(times) > 0
-    sent = span.arrival_time - start
-    return Record(
-        request_id=plan.request_id,
-        intended=sent,
-        allowed=sent,
-        sent=sent,
-        finished=span.finish_time - start if ok and span.finish_time is not None else None,
-        num_prompt_tokens=plan.num_prompt_tokens,
-        max_tokens=plan.max_tokens,
-        num_output_tokens=len(times),
-        server_prompt_tokens=plan.num_prompt_tokens,
-        cached_tokens=span.num_cached_tokens,
-        service_class=plan.service_class,
-        tenant=plan.tenant,
-        reason=None if ok else Reason.INTERRUPTED,
-        detail=None if ok else "it did not end by itself",
-        token_counts=TokenCounts.REPORTED,
-        chunk_times=times,
-        chunk_tokens=(1,) * len(times),
     )
 
 

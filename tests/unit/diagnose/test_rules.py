@@ -10,9 +10,10 @@ import pytest
 from evenflow.cli.diagnose import diagnose as diagnose_command
 from evenflow.core.errors import ConfigError
 from evenflow.diagnose import run_view
-from evenflow.diagnose.finding import Change, Effect, EffectRow, Finding
+from evenflow.diagnose.effect import Agreement, Basis, Effect, EffectRow
+from evenflow.diagnose.finding import Change, Finding
 from evenflow.diagnose.report import render_json, render_text
-from evenflow.diagnose.rules import LOG_RULES, RESULT_RULES, diagnose_run
+from evenflow.diagnose.rules import LOG_RULES, RESULT_RULES, diagnose_run, with_effects
 from evenflow.diagnose.run_view import Run, TimeWithin, TooLong, look_at
 from evenflow.observe.log import EventLogWriter
 from evenflow.replay.assess import assess
@@ -111,15 +112,49 @@ def test_what_would_happen_is_asked_of_whoever_knows() -> None:
 
     def what_if(change: Change) -> Effect:
         asked.append(change)
-        return Effect((EffectRow("TTFT P95", "all", 2.0, 0.5),))
+        return Effect((EffectRow("TTFT P95", "all", 40, "s", 2.0, 0.5, -1.6, -1.2),))
 
-    diagnosis = diagnose_run(run("many preemptions", "bad"), "x", what_if)
+    basis = Basis(("simulated",), (Agreement("TTFT P95", "s", 2.0, 2.1),))
+    diagnosis = with_effects(diagnose_run(run("many preemptions", "bad"), "x"), what_if, basis)
     assert asked == [change for finding in diagnosis.findings for change in finding.changes]
-    assert "TTFT P95 (all): 2 -> 0.5" in render_text(diagnosis)
-    (first, *_) = json.loads(render_json(diagnosis))["findings"][0]["changes"]
-    assert first["effect"] == [{"metric": "TTFT P95", "group": "all", "before": 2.0, "after": 0.5}]
-    client = diagnose_run(run("cold prefix cache", "bad"), "x", what_if)
-    assert [finding.effects for finding in client.findings] == [(None,)]
+    text, body = render_text(diagnosis), json.loads(render_json(diagnosis))
+    assert "TTFT P95               2 s -> 500 ms     -75.0% (-1.6 s to -1.2 s): better" in text
+    assert "TTFT P95                2 s logged      2.1 s simulated (+5.0%)" in text
+    (first, *_) = body["findings"][0]["changes"]
+    (row,) = first["effect"]["rows"]
+    assert (row["before"], row["after"], row["low"], row["high"]) == (2.0, 0.5, -1.6, -1.2)
+    assert body["what_if"]["agreement"][0]["error"] == pytest.approx(0.05)
+    client = with_effects(diagnose_run(run("cold prefix cache", "bad"), "x"), what_if, basis)
+    assert "no numbers: it is a change of the replay" in render_text(client)
+
+
+def test_a_change_that_two_findings_propose_is_asked_about_once() -> None:
+    asked: list[Change] = []
+
+    def what_if(change: Change) -> Effect:
+        asked.append(change)
+        return Effect(unknown="it is too hard")
+
+    found = diagnose_run(run("many preemptions", "bad"), "x")
+    twice = with_effects(replace(found, findings=(*found.findings, *found.findings)), what_if, Basis(()))
+    assert len(asked) == found.num_server_changes
+    assert render_text(twice).count("no numbers: it is too hard") == 2 * len(asked)
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (EffectRow("TTFT mean", "all", 40, "s", 2.0, 1.0, -1.2, -0.8, error=0.1), "better"),
+        (EffectRow("TTFT mean", "all", 40, "s", 2.0, 2.1, 0.05, 0.15, error=-0.2), "worse, by less than"),
+        (EffectRow("output tokens/s", "all", 40, "tokens/s", 2.0, 2.4, 0.3, 0.5, more_is_better=True), "better"),
+        (EffectRow("TTFT mean", "all", 40, "s", 2.0, 1.0, -2.2, 0.2), "no difference"),
+        (EffectRow("TTFT mean", "all", 4, "s", 2.0, 1.0), "too few requests"),
+        (EffectRow("TTFT mean", "all", 40, "s", 2.0, 1.0, -1.2, -0.8, is_guess=True), "better (a guess)"),
+    ],
+    ids=["better", "below-the-error", "more-is-better", "chance", "few", "guess"],
+)
+def test_a_verdict_says_what_the_data_carry(row: EffectRow, verdict: str) -> None:
+    assert row.verdict.startswith(verdict)
 
 
 def test_text_and_json_say_the_same() -> None:
@@ -189,9 +224,9 @@ def test_the_command_takes_a_log_or_a_result(tmp_path: Path, capsys: pytest.Capt
     case = CASES["too few seats"]
     with EventLogWriter(tmp_path / "run.jsonl") as log:
         log.write(simulate(case.bad, case.load()))
-    diagnose_command(tmp_path / "run.jsonl")
+    diagnose_command(tmp_path / "run.jsonl", facts_only=True)
     assert "try --set max_num_seqs=16" in capsys.readouterr().out
-    diagnose_command(tmp_path / "run.jsonl", json=True)
+    diagnose_command(tmp_path / "run.jsonl", facts_only=True, json=True)
     assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "too few seats"
     write_result(_overloaded(), {}, tmp_path / "result.json")
     diagnose_command(tmp_path / "result.json")
