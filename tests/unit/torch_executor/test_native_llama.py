@@ -33,10 +33,7 @@ NATIVE = [kernels for kernels in map(load_kernels, INSTRUCTION_SETS) if kernels.
 # The program is the same on all of them: the best and the plainest are tried each time, the others in the slow tests.
 EVERY_NATIVE = pytest.mark.parametrize(
     "kernels",
-    [
-        pytest.param(k, id=k.isa, marks=[] if k.isa in {NATIVE[0].isa, "portable"} else pytest.mark.slow)
-        for k in NATIVE
-    ],
+    [pytest.param(k, id=k.isa, marks=[] if k.isa in {NATIVE[0].isa, "portable"} else pytest.mark.slow) for k in NATIVE],
 )
 VARIANTS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "llama": ("llama", {}),
