@@ -27,9 +27,10 @@ def choose_policy(policy: str, settings: Sequence[str] = ()) -> PolicySpec:
     elif policy.endswith((".toml", ".json")):
         spec = policy_from_table(read_policy_file(Path(policy)))
     else:
+        close = nearest(policy, PRESETS)
+        meant = f"did you mean {close}? " if close in PRESETS else ""
         raise ConfigError(
-            f"there is no policy {policy!r}; did you mean {nearest(policy, PRESETS)}? "
-            f"It is one of {', '.join(PRESETS)}, or a .toml or .json file"
+            f"there is no policy {policy!r}; {meant}It is one of {', '.join(PRESETS)}, or a .toml or .json file"
         )
     return policy_from_table(table_of(settings), spec)
 

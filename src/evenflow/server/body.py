@@ -118,12 +118,22 @@ def check_content_type(headers: Headers) -> None:
         raise UnsupportedMediaType(reason, param="content-encoding")
 
 
+# Decoding holds up every other client, and a body of the largest size can have 16 million values: seconds of it.
+# Before each value but the first is one of these; text has them too, but a text with a million commas fits no model.
+MAX_JSON_VALUES = 1_000_000
+_BEFORE_VALUES = (b",", b"[", b"{")
+
+
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | bytearray) -> T:
     """The fields of `body`; raises InvalidRequest naming the one at fault."""
     known_fields = getattr(decoder.type, "__struct_fields__", ())
     if len(body) < MAX_BLANK_BYTES and not body.strip():
         needed = next((name for name in ("prompt", "messages", "tokens") if name in known_fields), "the fields")
         raise InvalidRequest(f"The body is empty; send a JSON object with {needed} in it", param=needed)
+    if len(body) > MAX_JSON_VALUES and sum(map(body.count, _BEFORE_VALUES)) > MAX_JSON_VALUES:
+        raise InvalidRequest(
+            f"The body has more than {MAX_JSON_VALUES} values, or commas; send fewer prompts, tokens or messages"
+        )
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -5,9 +5,9 @@
 
 Two things are measured first: capacity, with interactive requests all at once, and the P99 ITL that interactive
 requests have when they are alone. Then, by a live change, as an operator would who wants batch work to disturb nobody:
-the ITL target becomes a share of that, so that a step filled to it is no longer than one that interactive work makes by
-itself, and batch work gets half of the seats at most. Batch requests have the worst rank, so they are the first to give
-way.
+the ITL target becomes half of that, so that a step which batch work fills is shorter than those that interactive work
+makes by itself, and batch work gets a quarter of the seats at most. Batch requests have the worst rank, so they are the
+first to give way.
 """
 
 import json
@@ -32,8 +32,8 @@ SECONDS = 20.0
 TOKENS = (128, 64)
 BATCH_TOKENS = (128, 96)
 BATCH_REQUESTS = 160
-TARGET_SHARE = 0.7
-BATCH_SEATS = 0.5
+TARGET_SHARE = 0.5
+BATCH_SEATS = 0.25
 PRESET = "evenflow-balanced"
 
 
