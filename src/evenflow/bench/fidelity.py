@@ -16,14 +16,12 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from evenflow.core.events import Event
-from evenflow.core.policy.presets import DEFAULT_PRESET
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.build import build_core
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.inbox import QueueInbox
 from evenflow.engine.loop import run
 from evenflow.engine.messages import Add, StepResult
-from evenflow.engine.policy_choice import choose_policy
 from evenflow.simulate.calibrate import calibrate
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
@@ -82,7 +80,7 @@ def _capacity(cost: StepCost, config: EngineConfig, lengths: list[TraceRequest])
     """Requests per second of a simulated engine to which all come at once."""
     rows = [replace(row, arrival_seconds=0.0) for row in lengths]
     simulated = SimulationConfig(
-        policy=choose_policy(config.policy or DEFAULT_PRESET, config.policy_set),
+        policy=config.policy_spec(),
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,
         block_size=config.block_size,

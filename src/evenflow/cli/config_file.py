@@ -18,6 +18,7 @@ from cyclopts.config import Dict
 
 from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spelling import nearest
+from evenflow.engine.small_file import read_small_text
 
 FLAG = "--config"
 SECTIONS = ("engine", "server", "scheduling")
@@ -65,9 +66,7 @@ def _read(path: Path) -> dict[str, dict[str, object]]:
     if path.suffix != ".toml":
         raise ConfigError(f"{path} must be a .toml file")
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ConfigError(f"{path} is larger than {_MAX_BYTES} bytes")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_small_text(path, _MAX_BYTES))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

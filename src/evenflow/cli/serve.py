@@ -14,10 +14,8 @@ from cyclopts import Group, Parameter
 from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk
 from evenflow.core.errors import ConfigError
-from evenflow.core.policy.presets import DEFAULT_PRESET
 from evenflow.engine.child import ProcessLink
 from evenflow.engine.config import EngineConfig
-from evenflow.engine.policy_choice import choose_policy
 from evenflow.server.api_keys import ApiKeys
 from evenflow.server.binding import ServeSettings, check_binding
 
@@ -70,7 +68,7 @@ def serve(
     """Serve a model over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C."""
     keys = front.keys()
     check_binding(front.host, has_keys=keys is not None, allow_unauthenticated=front.allow_unauthenticated)
-    choose_policy(engine.policy or DEFAULT_PRESET, engine.policy_set)  # what is wrong is said before anything starts
+    engine.policy_spec()  # what is wrong is said before anything starts
     settings = ServeSettings(front.host, front.port, front.shutdown_timeout)
     path = model_on_disk(engine.model)
     link = ProcessLink(replace(engine, model=str(path)))

@@ -79,6 +79,10 @@ class EngineConfig:
     paranoid: bool = False
     """Check every invariant after every step; slow, for hunting bugs."""
 
+    def policy_spec(self) -> PolicySpec:
+        """Raises ConfigError (PolicyError for a wrong field) with what would work."""
+        return choose_policy(self.policy or DEFAULT_PRESET, self.policy_set)
+
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
             if getattr(self, name) < 1:
@@ -163,7 +167,7 @@ def resolve(config: EngineConfig, capabilities: Capabilities) -> ResolvedEngine:
             f"{format_bytes(needed)} or lower max_model_len to {pool_tokens}"
         )
     num_host_blocks = _resolve_num_host_blocks(config, capabilities, num_blocks)
-    policy = choose_policy(config.policy or DEFAULT_PRESET, config.policy_set)
+    policy = config.policy_spec()
     if policy.preemption == "swap" and num_host_blocks == 0:
         raise ConfigError("preemption swap needs host memory to swap to; set host_kv_memory, such as 1GiB")
     return ResolvedEngine(

@@ -16,6 +16,7 @@ from evenflow.core.policy.presets import PRESETS, policy_of
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.policy.spelling import nearest
 from evenflow.core.policy.table import policy_from_table
+from evenflow.engine.small_file import read_small_text
 
 MAX_FILE_BYTES = 1 << 20
 
@@ -37,9 +38,7 @@ def choose_policy(policy: str, settings: Sequence[str] = ()) -> PolicySpec:
 
 def read_policy_file(path: Path) -> Mapping[str, object]:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigError(f"policy file {path} is larger than {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
+        text = read_small_text(path, MAX_FILE_BYTES)
         table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"cannot read the policy file {path}: {error.strerror}") from error
@@ -72,8 +71,11 @@ def table_of(settings: Sequence[str]) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    if text == "none":
-        return None
+    return None if text == "none" else literal(text)
+
+
+def literal(text: str) -> int | float | bool | str:
+    """What a value on a command line means."""
     for read in (int, float):
         try:
             return read(text)

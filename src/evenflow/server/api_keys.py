@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from evenflow.core.errors import ConfigError
+from evenflow.engine.small_file import read_small_text
 
 MAX_FILE_BYTES = 1 << 20
 MAX_TENANT_CHARS = 256
@@ -37,15 +38,11 @@ class ApiKeys:
     def of_file(cls, path: Path) -> "ApiKeys":
         """Raises ConfigError with the line that is wrong; no message ever has a key in it."""
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-            text = data.decode()
+            text = read_small_text(path, MAX_FILE_BYTES)
         except OSError as error:
             raise ConfigError(f"Cannot read the API keys file {path}: {error.strerror}") from error
         except UnicodeDecodeError:
             raise ConfigError(f"The API keys file {path} is not UTF-8 text") from None
-        if len(data) > MAX_FILE_BYTES:
-            raise ConfigError(f"The API keys file {path} is larger than {MAX_FILE_BYTES} bytes")
         tenants: dict[str, str | None] = {}
         for number, tenant, key in _lines(text, path):
             if key in tenants:

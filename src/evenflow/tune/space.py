@@ -18,6 +18,8 @@ from math import prod
 from pathlib import Path
 
 from evenflow.core.errors import ConfigError
+from evenflow.engine.policy_choice import literal
+from evenflow.engine.small_file import read_small_text
 
 Value = int | float | str | bool
 
@@ -114,15 +116,13 @@ def make_space(vary: Sequence[str] = (), file: Path | None = None) -> Space:
         name, equals, values = text.partition("=")
         if not equals:
             raise ConfigError(f"a knob is varied as name=value,value, not {text!r}")
-        chosen[name.strip()] = _values(name.strip(), [_literal(each.strip()) for each in values.split(",")])
+        chosen[name.strip()] = _values(name.strip(), [literal(each.strip()) for each in values.split(",")])
     return Space(tuple(Axis(name, values) for name, values in chosen.items()))
 
 
 def read_space(path: Path) -> dict[str, tuple[Value, ...]]:
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise ConfigError(f"{path} is larger than {MAX_FILE_BYTES} bytes; no grid is")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_small_text(path, MAX_FILE_BYTES))
     except OSError as error:
         raise ConfigError(f"cannot read the grid {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -164,12 +164,3 @@ def _checked(name: str, kind: type | None, value: object) -> Value:
     if kind is int and not (isinstance(value, int) and value >= 1):
         raise ConfigError(f"{name} must be at least 1, not {value}")
     return value
-
-
-def _literal(text: str) -> Value:
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return {"true": True, "false": False}.get(text, text)
