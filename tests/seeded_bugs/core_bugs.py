@@ -17,14 +17,14 @@ def bug(name: str, file: str, old: str, new: str, *more: Patch) -> Bug:
 
 POOL, KV, QUEUE, ORDER = "block_pool.py", "kv_cache.py", "queue.py", "policy/order.py"
 DRAFT, SCHEDULER, HOUSE, MEMORY_PASS = "draft.py", "scheduler.py", "house.py", "memory.py"
-ROOM, ADMIT, INTAKE = "room.py", "admission.py", "intake.py"
+ROOM, ADMIT, INTAKE, CONTENT = "room.py", "admission.py", "intake.py", "content.py"
 
 BLOCKS = (
     bug(
         "a block keeps its hash when it is taken for something else",
         POOL,
-        "            self._forget(block_id)\n",
-        "",
+        "                hash_of[block_id] = None\n            references",
+        "                pass\n            references",
     ),
     bug(
         "a block is used and on the free list",
@@ -35,8 +35,8 @@ BLOCKS = (
     bug(
         "the newest content is given up first",
         POOL,
-        "self._free.popitem(last=False)",
-        "self._free.popitem(last=True)",
+        "free.popitem(last=False)",
+        "free.popitem(last=True)",
     ),
     bug(
         "the head of a table is given up before its tail",
@@ -47,8 +47,8 @@ BLOCKS = (
     bug(
         "a shared block is freed by the first who leaves",
         POOL,
-        "            self._references[block_id] -= 1\n            if self._references[block_id] == 0:",
-        "            self._references[block_id] -= 1\n            if self._references[block_id] <= 1:",
+        "            if not left:\n",
+        "            if left <= 1:\n",
     ),
     bug(
         "a second copy of a content replaces the first",
@@ -69,13 +69,13 @@ BLOCKS = (
 HASHES = (
     bug(
         "a block's hash does not depend on what came before",
-        KV,
-        "sha256(parent + tokens)",
+        CONTENT,
+        "sha256(last + tokens)",
         "sha256(tokens)",
     ),
     bug(
         "a block's hash does not depend on the salt",
-        KV,
+        CONTENT,
         "sha256(state.request.cache_salt.encode())",
         'sha256(b"")',
     ),
@@ -133,8 +133,8 @@ MEMORY = (
     bug(
         "a table grows one token too late",
         MEMORY_PASS,
-        "if num_tokens > kv.table(state.request.id).capacity and",
-        "if num_tokens > kv.table(state.request.id).capacity + 1 and",
+        "if num_tokens > tables[state.request.id].capacity and",
+        "if num_tokens > tables[state.request.id].capacity + 1 and",
     ),
     bug(
         "an abort keeps the blocks",
@@ -318,8 +318,8 @@ TOKENS = (
     bug(
         "the last token of a prompt counts as a decode",
         DRAFT,
-        "num_first += start < len(state.request.prompt_token_ids)",
-        "num_first += start < 0",
+        "if start < len(request.prompt_token_ids):",
+        "if start < 0:",
     ),
     bug(
         "attended context leaves out the token itself",
@@ -342,8 +342,9 @@ TOKENS = (
     bug(
         "Finished is told twice",
         SCHEDULER,
-        "        self._emit(Finished.of(state, reason, self._house.step, now))\n",
-        "        for _ in range(2):\n            self._emit(Finished.of(state, reason, self._house.step, now))\n",
+        "        self._emit(Finished.of(state, reason, self._house.step, now, content=self._keeps_log))\n",
+        "        for _ in range(2):\n"
+        "            self._emit(Finished.of(state, reason, self._house.step, now, content=self._keeps_log))\n",
     ),
     bug(
         "what an aborted request had in flight goes to the next of its id",

@@ -100,7 +100,7 @@ STEPS = (
     bug(
         "in order, a decode behind a prefill is served before it",
         SPLIT,
-        "            left -= min(left, remaining)\n",
+        "            left -= remaining\n",
         "            left -= remaining == 1\n",
     ),
     bug(
