@@ -1,17 +1,18 @@
 // Paged attention of a mixed batch: prefill chunks and decodes are the same thing, rows of queries over cached keys.
 //
 // A tile is up to ROW_TILE query rows of one sequence that share a KV head: (position, head of the group) in order, so
-// a decode is one short tile and a key block is read once for all rows of a tile. A tile walks its keys in blocks of
-// KEY_BLOCK with an online softmax in fp32 (Milakov and Gimelshein, 2018), within partitions of PARTITION keys whose
-// partial results are then merged in order:
+// a decode is one short tile and a key is read once for all rows of a tile. A tile takes its keys in partitions, each in
+// three passes: all scores, all exponentials (against the maximum of the partition), all values. Partial results are
+// merged in order, as in an online softmax (Milakov and Gimelshein, 2018):
 //
 //     key position   0 ........ 511 | 512 ....... 1023 | 1024 ... end      partitions: may run on different cores
-//                    [64][64] [64]    [64][64] [64]      [64] [..          key blocks: one softmax update each
 //
-// Blocks and partitions lie at fixed absolute positions and every row is masked by its own, so what a row computes depends
-// on its query and its keys alone: not on the chunk it came in, the rest of the batch, or the number of threads. (A key
-// block that is masked out for a row multiplies by 1 and adds 0.) Cutting the work is therefore free to follow the load.
-// Exponentials are of base 2; scores are scaled by log2(e).
+// Passes over hundreds of keys rather than one key block after the other: no pass waits for the last one's results key by
+// key, and the output stays in registers until a partition is done.
+//
+// Partitions lie at fixed absolute positions and every row is masked by its own, so what a row computes depends on its query
+// and its keys alone: not on the chunk it came in, the rest of the batch, or the number of threads. Cutting the work is
+// therefore free to follow the load. Exponentials are of base 2; scores are scaled by log2(e).
 #pragma once
 
 #include "attention_batch.h"
@@ -47,15 +48,13 @@ class Attention : AttentionBatch {
     using Tiles = typename ProductsOf<T>::Tiles;
     static constexpr int EXP_DEGREE = sizeof(Element) == 4 ? 6 : 4;
 
-    // Everything of one tile and key block that does not outlive it.
+    // Everything of one tile and partition that does not outlive it.
     struct Workspace {
         alignas(64) Element q[ROW_TILE * MAX_HEAD_DIM];
-        alignas(64) float scores[ROW_TILE * KEY_BLOCK];
-        alignas(64) Element p[ROW_TILE * KEY_BLOCK];
-        alignas(64) float sums[ROW_TILE * LANES];
-        float top[ROW_TILE], alpha[ROW_TILE];
-        int first[ROW_TILE], end[ROW_TILE];
-        KeyBlock<T> block;
+        alignas(64) float scores[ROW_TILE * SCORE_STRIDE];
+        alignas(64) Element p[ROW_TILE * P_STRIDE];
+        int first[ROW_TILE], end[ROW_TILE];  // the keys that a row sees, from the partition's first
+        KeySource<T> source;
     };
 
     const float scale_log2;
@@ -92,8 +91,8 @@ class Attention : AttentionBatch {
         alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         alignas(64) float part_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         Softmax total(total_memory, dim), part(part_memory, dim);
-        total.clear(tile.rows, dim);
-        for (int p = tile.first_partition(); p <= tile.last_partition(); ++p) {
+        attend(tile, tile.first_partition(), total, products);
+        for (int p = tile.first_partition() + 1; p <= tile.last_partition(); ++p) {
             attend(tile, p, part, products);
             merge(total, part, tile.rows, dim);
         }
@@ -103,65 +102,95 @@ class Attention : AttentionBatch {
     // One partition of a tile's keys.
     void attend(const Tile& tile, int partition, Softmax& state, [[maybe_unused]] Tiles& products) const {
         Workspace w;
-        pack_queries(tile, w.q);
-        find_limits(tile, w.first, w.end);
-        state.clear(tile.rows, dim);
-        const int begin = larger(partition * PARTITION, tile.key_begin / KEY_BLOCK * KEY_BLOCK);
+        const int begin = larger(partition * PARTITION, tile.key_begin / PAIR * PAIR);
         const int end = smaller((partition + 1) * PARTITION, tile.key_end);
-        for (int key = begin; key < end; key += KEY_BLOCK) {
-            const int groups = smaller(KEY_GROUPS, (end - key + GROUP - 1) / GROUP);
-            find_block(tile, key, groups, w.block);
-            products.scores(w.q, tile.rows, w.block.keys, groups, dim, w.scores);
-            soften(tile.rows, key, w, state);
-            products.values(w.p, tile.rows, w.block.values, groups, w.block.paired(pool), dim, w.alpha, state.acc);
+        const int groups = (end - begin + GROUP - 1) / GROUP;
+        pack_queries(tile, w.q);
+        find_limits(tile, begin, w.first, w.end);
+        const std::uint32_t* lines[PARTITION_GROUPS];
+        for (int g = 0; g < groups; g += KEY_GROUPS) {
+            const int count = smaller(KEY_GROUPS, groups - g);
+            for (int i = 0; i < count; ++i) {
+                const Place at = place(tile, begin + (g + i) * GROUP);
+                lines[i] = w.source.keys(pool, g + i, i, at.chunk, at.group);
+            }
+            products.scores(w.q, tile.rows, lines, count, dim, w.scores + g * GROUP);
+        }
+        soften(tile.rows, groups, w, state);
+        for (int g = 0; g < groups; g += KeySource<T>::VALUE_GROUPS) {
+            const int count = smaller(KeySource<T>::VALUE_GROUPS, groups - g);
+            for (int i = 0; i < count; ++i) {
+                const Place at = place(tile, begin + (g + i) * GROUP);
+                lines[i] = w.source.values(pool, i, at.chunk, at.group);
+            }
+            if (count % 2 != 0) w.source.absent(pool, count);
+            products.values(w.p + g * GROUP, tile.rows, lines, count, w.source.paired(pool), dim, g == 0, state.acc);
         }
     }
 
-    // Scores to probabilities, relative to the running maximum of each row; alpha is what its older results shrink by.
-    void soften(int rows, int key, Workspace& w, Softmax& state) const {
-        for (int r = rows; r < ROW_TILE; ++r) w.top[r] = INITIAL_MAX;
-        for (int r = 0; r < rows; ++r) soften_row(r, key, w, state);
-        store(w.alpha, exp2<6>(load(state.max) - load(w.top)));
-        store(state.max, load(w.top));
-        for (int r = 0; r < rows; ++r) {
-            float* sum = state.sum + r * LANES;
-            store(sum, fma(load(sum), splat(w.alpha[r]), load(w.sums + r * LANES)));
-        }
+    // Scores to probabilities, relative to each row's maximum.
+    void soften(int rows, int groups, Workspace& w, Softmax& state) const {
+        for (int r = 0; r < rows; ++r) state.max[r] = mask_row(r, groups, w);
+        for (int r = rows; r < ROW_TILE; ++r) state.max[r] = INITIAL_MAX;
+        for (int r = 0; r < rows; ++r) store(state.sum + r * LANES, exponentials(r, groups, state.max[r], w));
     }
 
-    EVENFLOW_INLINE void soften_row(int r, int key, Workspace& w, const Softmax& state) const {
-        const float* scores = w.scores + r * KEY_BLOCK;
-        F32 s[KEY_GROUPS];
-        unrolled<KEY_GROUPS>([&](auto g) {
-            s[g] = load(scores + g * GROUP);
-            if constexpr (KeyBlock<T>::SCALED) s[g] = s[g] * load(w.block.key_scales + g * GROUP);
-        });
-        const int begin = w.first[r] - key, end = w.end[r] - key;
-        if (begin > 0 || end < KEY_BLOCK)
-            unrolled<KEY_GROUPS>([&](auto g) { s[g] = keep_range(s[g], begin - g * GROUP, end - g * GROUP, splat(MASKED)); });
-        const F32 highest = max(max(s[0], s[1]), max(s[2], s[3]));
-        const float top = larger(state.max[r], reduce_max(highest) * scale_log2);
-        w.top[r] = top;
+    // The scaled maximum of what a row sees; what it must not see in a group that it sees a part of is overwritten.
+    EVENFLOW_INLINE float mask_row(int r, int groups, Workspace& w) const {
+        float* scores = w.scores + r * SCORE_STRIDE;
+        const int first = w.first[r], end = smaller(w.end[r], groups * GROUP);
+        F32 highest = splat(MASKED), other = splat(MASKED);
+        const auto cut = [&](int g) {
+            const F32 s = keep_range(score(scores, g, w), first - g * GROUP, end - g * GROUP, splat(MASKED));
+            store(scores + g * GROUP, s);
+            highest = max(highest, s);
+        };
+        int g = larger(first, 0) / GROUP;
+        if (first > g * GROUP && g * GROUP < end) cut(g++);
+        for (; (g + 2) * GROUP <= end; g += 2) {
+            const F32 a = score(scores, g, w), b = score(scores, g + 1, w);
+            if constexpr (KeySource<T>::SCALED) store(scores + g * GROUP, a), store(scores + (g + 1) * GROUP, b);
+            highest = max(highest, a);
+            other = max(other, b);
+        }
+        for (; g * GROUP < end; ++g) cut(g);
+        return larger(INITIAL_MAX, reduce_max(max(highest, other)) * scale_log2);
+    }
+
+    EVENFLOW_INLINE F32 score(const float* scores, int g, const Workspace& w) const {
+        if constexpr (KeySource<T>::SCALED) return load(scores + g * GROUP) * load(w.source.key_scales + g * GROUP);
+        return load(scores + g * GROUP);
+    }
+
+    // Writes the probabilities of a row and returns their sums. Groups that it sees nothing of get zeros, and
+    // so does the second of the last pair where a sequence has but the first.
+    EVENFLOW_INLINE F32 exponentials(int r, int groups, float max, Workspace& w) const {
+        const float* scores = w.scores + r * SCORE_STRIDE;
+        Element* p = w.p + r * P_STRIDE;
+        const int begin = smaller(larger(w.first[r], 0) / GROUP, groups);
+        const int end = larger(begin, smaller((w.end[r] + GROUP - 1) / GROUP, groups));
+        const F32 top = splat(-max);
         F32 sum = splat(0.0f);
-        unrolled<KEY_GROUPS>([&](auto g) {
-            const F32 p = exp2<EXP_DEGREE>(fma(s[g], splat(scale_log2), splat(-top)));
-            sum = sum + p;
-            if constexpr (KeyBlock<T>::SCALED)
-                store(w.p + r * KEY_BLOCK + g * GROUP, p * load(w.block.value_scales + g * GROUP));
+        for (int g = 0; g < begin; ++g) store(p + g * GROUP, splat(0.0f));
+        for (int g = begin; g < end; ++g) {
+            const F32 e = exp2<EXP_DEGREE>(fma(load(scores + g * GROUP), splat(scale_log2), top));
+            sum = sum + e;
+            if constexpr (KeySource<T>::SCALED)
+                store(p + g * GROUP, e * load(w.source.value_scales + g * GROUP));
             else
-                store(w.p + r * KEY_BLOCK + g * GROUP, p);
-        });
-        store(w.sums + r * LANES, sum);
+                store(p + g * GROUP, e);
+        }
+        for (int g = end; g < groups + groups % 2; ++g) store(p + g * GROUP, splat(0.0f));
+        return sum;
     }
 
-    void find_block(const Tile& tile, int key, int groups, KeyBlock<T>& block) const {
+    struct Place {
+        std::uint8_t* chunk;
+        int group;
+    };
+    Place place(const Tile& tile, int key) const {
         const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
-        for (int g = 0; g < groups; ++g) {
-            const int at = key + g * GROUP;
-            std::uint8_t* chunk = pool.chunk(table[at / pool.block_size], tile.kv_head);
-            block.find(pool, g, chunk, at % pool.block_size / GROUP);
-        }
-        for (int g = groups; g < KEY_GROUPS; ++g) block.absent(pool, g);
+        return {pool.chunk(table[key / pool.block_size], tile.kv_head), key % pool.block_size / GROUP};
     }
 
     void pack_queries(const Tile& tile, Element* q) const {

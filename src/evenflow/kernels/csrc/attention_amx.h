@@ -16,99 +16,179 @@ namespace evenflow::EVENFLOW_ISA {
 
 constexpr int AMX_STEP = 32;  // bf16 in a tile row
 
+constexpr int AMX_ROWS = 16;
+
 class AmxTiles {
-    int rows = 0;
+    int upper = 0, lower = 0;
 
    public:
     AmxTiles() = default;
     AmxTiles(const AmxTiles&) = delete;
     AmxTiles& operator=(const AmxTiles&) = delete;
     ~AmxTiles() {
-        if (rows > 0) _tile_release();
+        if (upper > 0) _tile_release();
     }
 
     static constexpr bool take(int dim) { return dim % AMX_STEP == 0; }
 
-    // out[r][16 g + lane], rows of KEY_BLOCK floats.
-    void scores(const bf16* q, int wanted_rows, const std::uint32_t* const* keys, int groups, int dim, float* out) {
-        const std::int64_t q_stride = dim * 2, out_stride = KEY_BLOCK;
-        shape(wanted_rows);
+    // out[r][16 g + lane], rows of SCORE_STRIDE floats; up to KEY_GROUPS groups.
+    void scores(const bf16* q, int rows, const std::uint32_t* const* keys, int groups, int dim, float* out) {
+        shape(rows);
+        for (int g = 0; g < groups; g += 2) {
+            const int second = g + 1 < groups ? g + 1 : g;  // twice the same, rather than another shape of the loop
+            if (lower > 0)
+                score_both(q, keys[g], keys[second], dim, out + g * GROUP);
+            else
+                score_upper(q, keys[g], keys[second], dim, out + g * GROUP);
+        }
+    }
+
+    // acc[r] (+)= P[r] . values, onto zero if `fresh`; `paired`: groups 2i and 2i + 1 are neighbours in memory.
+    void values(const bf16* p, int rows, const std::uint32_t* const* values, int groups, bool paired, int dim, bool fresh,
+                float* acc) {
+        if (!paired) return values_of_single_groups(p, rows, values, groups, dim, fresh, acc);
+        shape(rows);
+        for (int d = 0; d < dim; d += 2 * LANES) {
+            if (lower > 0)
+                value_both(p, values, groups, dim, d, fresh, acc);
+            else
+                value_upper(p, values, groups, dim, d, fresh, acc);
+        }
+    }
+
+   private:
+    // 0, 1 sums of the upper rows, 2, 3 of the lower; 4, 5 left sides, upper and lower; 6, 7 right sides.
+    void shape(int rows) {
+        const int first = smaller(rows, AMX_ROWS), second = rows - first;
+        if (upper == first && lower == second) return;
+        upper = first, lower = second;
+        const std::uint8_t u = std::uint8_t(upper), l = std::uint8_t(lower > 0 ? lower : upper);
+        load_amx_config({.bytes_per_row = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {u, u, l, l, u, l, 16, 16}});
+    }
+
+    static void score_both(const bf16* q, const std::uint32_t* left, const std::uint32_t* right, int dim, float* out) {
+        const bf16* q_lower = q + AMX_ROWS * dim;
+        float* out_lower = out + AMX_ROWS * SCORE_STRIDE;
+        const std::int64_t q_stride = dim * 2, out_stride = SCORE_STRIDE * 4;
         amx_fence();
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
         for (int d = 0; d < dim; d += AMX_STEP) {
-            _tile_loadd(4, q + d, q_stride);
             const int line = d / 2 * LANES;
-            _tile_loadd(6, keys[0] + line, 64);
+            _tile_loadd(4, q + d, q_stride);
+            _tile_loadd(5, q_lower + d, q_stride);
+            _tile_loadd(6, left + line, 64);
+            _tile_loadd(7, right + line, 64);
             _tile_dpbf16ps(0, 4, 6);
-            if (groups > 1) {
-                _tile_loadd(6, keys[1] + line, 64);
-                _tile_dpbf16ps(1, 4, 6);
-            }
-            if (groups > 2) {
-                _tile_loadd(6, keys[2] + line, 64);
-                _tile_dpbf16ps(2, 4, 6);
-            }
-            if (groups > 3) {
-                _tile_loadd(6, keys[3] + line, 64);
-                _tile_dpbf16ps(3, 4, 6);
-            }
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
         }
-        _tile_stored(0, out, out_stride * 4);
-        _tile_stored(1, out + LANES, out_stride * 4);
-        _tile_stored(2, out + 2 * LANES, out_stride * 4);
-        _tile_stored(3, out + 3 * LANES, out_stride * 4);
+        _tile_stored(0, out, out_stride);
+        _tile_stored(1, out + LANES, out_stride);
+        _tile_stored(2, out_lower, out_stride);
+        _tile_stored(3, out_lower + LANES, out_stride);
     }
 
-    // acc[r] = alpha[r] * acc[r] + P[r] . values; `paired`: groups 2i and 2i + 1 are neighbours in memory.
-    void values(const bf16* p, int rows_there, const std::uint32_t* const* values, int groups, bool paired, int dim,
-                const float* alpha, float* acc) {
-        constexpr int p_stride = KEY_BLOCK;
-        rescale(acc, alpha, rows_there, dim);
+    static void score_upper(const bf16* q, const std::uint32_t* left, const std::uint32_t* right, int dim, float* out) {
+        const std::int64_t q_stride = dim * 2, out_stride = SCORE_STRIDE * 4;
         amx_fence();
-        for (int d = 0; d < dim; d += 2 * LANES) {
-            float* left = acc + d;
-            _tile_loadd(0, left, dim * 4);
-            _tile_loadd(1, left + LANES, dim * 4);
-            for (int g = 0; g < groups; g += paired ? 2 : 1) {
-                const std::uint32_t* lines = values[g] + d;
-                if (paired) {
-                    _tile_loadd(4, p + g * GROUP, p_stride * 2);
-                    _tile_loadd(6, lines, dim * 4);
+        _tile_zero(0);
+        _tile_zero(1);
+        for (int d = 0; d < dim; d += AMX_STEP) {
+            const int line = d / 2 * LANES;
+            _tile_loadd(4, q + d, q_stride);
+            _tile_loadd(6, left + line, 64);
+            _tile_loadd(7, right + line, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        _tile_stored(0, out, out_stride);
+        _tile_stored(1, out + LANES, out_stride);
+    }
+
+    static void value_both(const bf16* p, const std::uint32_t* const* values, int groups, int dim, int d, bool fresh, float* acc) {
+        const std::int64_t stride = dim * 4;
+        float *out = acc + d, *out_lower = out + AMX_ROWS * dim;
+        const bf16* p_lower = p + AMX_ROWS * P_STRIDE;
+        amx_fence();
+        if (fresh) {
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+        } else {
+            _tile_loadd(0, out, stride);
+            _tile_loadd(1, out + LANES, stride);
+            _tile_loadd(2, out_lower, stride);
+            _tile_loadd(3, out_lower + LANES, stride);
+        }
+        for (int g = 0; g < groups; g += 2) {
+            const std::uint32_t* lines = values[g] + d;
+            _tile_loadd(4, p + g * GROUP, P_STRIDE * 2);
+            _tile_loadd(5, p_lower + g * GROUP, P_STRIDE * 2);
+            _tile_loadd(6, lines, stride);
+            _tile_loadd(7, lines + LANES, stride);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, out, stride);
+        _tile_stored(1, out + LANES, stride);
+        _tile_stored(2, out_lower, stride);
+        _tile_stored(3, out_lower + LANES, stride);
+    }
+
+    static void value_upper(const bf16* p, const std::uint32_t* const* values, int groups, int dim, int d, bool fresh, float* acc) {
+        const std::int64_t stride = dim * 4;
+        float* out = acc + d;
+        amx_fence();
+        if (fresh) {
+            _tile_zero(0);
+            _tile_zero(1);
+        } else {
+            _tile_loadd(0, out, stride);
+            _tile_loadd(1, out + LANES, stride);
+        }
+        for (int g = 0; g < groups; g += 2) {
+            const std::uint32_t* lines = values[g] + d;
+            _tile_loadd(4, p + g * GROUP, P_STRIDE * 2);
+            _tile_loadd(6, lines, stride);
+            _tile_loadd(7, lines + LANES, stride);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        _tile_stored(0, out, stride);
+        _tile_stored(1, out + LANES, stride);
+    }
+
+    // Blocks of 16 tokens: every group alone, in half tiles, sixteen rows and sixteen columns at a time.
+    void values_of_single_groups(const bf16* p, int rows, const std::uint32_t* const* values, int groups, int dim, bool fresh,
+                                 float* acc) {
+        const std::int64_t stride = dim * 4;
+        for (int r = 0; r < rows; r += AMX_ROWS) {
+            const std::uint8_t n = std::uint8_t(smaller(rows - r, AMX_ROWS));
+            load_amx_config({.bytes_per_row = {64, 0, 0, 0, 32, 0, 64}, .rows = {n, 0, 0, 0, n, 0, 8}});
+            for (int d = 0; d < dim; d += LANES) {
+                float* out = acc + r * dim + d;
+                amx_fence();
+                if (fresh)
+                    _tile_zero(0);
+                else
+                    _tile_loadd(0, out, stride);
+                for (int g = 0; g < groups; ++g) {
+                    _tile_loadd(4, p + r * P_STRIDE + g * GROUP, P_STRIDE * 2);
+                    _tile_loadd(6, values[g] + d, stride);
                     _tile_dpbf16ps(0, 4, 6);
-                    _tile_loadd(6, lines + LANES, dim * 4);
-                    _tile_dpbf16ps(1, 4, 6);
-                } else {
-                    _tile_loadd(5, p + g * GROUP, p_stride * 2);
-                    _tile_loadd(7, lines, dim * 4);
-                    _tile_dpbf16ps(0, 5, 7);
-                    _tile_loadd(7, lines + LANES, dim * 4);
-                    _tile_dpbf16ps(1, 5, 7);
                 }
+                _tile_stored(0, out, stride);
             }
-            _tile_stored(0, left, dim * 4);
-            _tile_stored(1, left + LANES, dim * 4);
         }
-    }
-
-   private:
-    // 0..3 sums, 4 left and 6 right side, 5 left and 7 right side of a single group.
-    void shape(int wanted) {
-        if (rows == wanted) return;
-        rows = wanted;
-        const std::uint8_t r = std::uint8_t(rows);
-        const AmxConfig config{.bytes_per_row = {64, 64, 64, 64, 64, 32, 64, 64}, .rows = {r, r, r, r, r, r, 16, 8}};
-        load_amx_config(config);
-    }
-
-    static void rescale(float* acc, const float* alpha, int rows, int dim) {
-        for (int r = 0; r < rows; ++r) {
-            if (alpha[r] == 1.0f) continue;
-            float* row = acc + r * dim;
-            for (int d = 0; d < dim; d += LANES) store(row + d, load(row + d) * splat(alpha[r]));
-        }
+        upper = lower = 0;
+        _tile_release();
     }
 };
 

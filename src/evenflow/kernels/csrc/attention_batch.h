@@ -70,12 +70,12 @@ class AttentionBatch {
         return Softmax(schedule.partials.data() + index * Softmax::floats(dim), dim);
     }
 
-    // Which keys each row sees: first .. end - 1.
-    void find_limits(const Tile& tile, int* first, int* end) const {
+    // Which keys each row sees, counted from key `begin`: first .. end - 1.
+    void find_limits(const Tile& tile, int begin, int* first, int* end) const {
         for (int r = 0; r < tile.rows; ++r) {
             const int at = position(tile.seq, tile.row_begin + r);
-            first[r] = first_visible(at);
-            end[r] = at + 1;
+            first[r] = first_visible(at) - begin;
+            end[r] = at + 1 - begin;
         }
     }
 

@@ -6,10 +6,14 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-constexpr int ROW_TILE = LANES;  // so that a number per row is one vector
-constexpr int KEY_BLOCK = 64;
-constexpr int KEY_GROUPS = KEY_BLOCK / GROUP;
+constexpr int ROW_TILE = 32;     // two matrix tiles, so that a tile of keys or values is read once for both
+constexpr int KEY_GROUPS = 4;    // groups that are scored at once: as many as there are result tiles
+constexpr int PAIR = 2 * GROUP;   // tokens whose values are multiplied at once
 constexpr int PARTITION = 512;
+constexpr int PARTITION_GROUPS = PARTITION / GROUP;
+// Rows of scores and of probabilities; a line more than they need, so that a tile's rows do not share the sets of a cache.
+constexpr int SCORE_STRIDE = PARTITION + GROUP;
+constexpr int P_STRIDE = PARTITION + PAIR;
 
 struct Tile {
     int seq, kv_head;

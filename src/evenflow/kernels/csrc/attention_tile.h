@@ -1,7 +1,7 @@
 // The two small matrix products inside attention, over vector registers.
 //
 //   score_tile    S[row][16 g + lane] = q[row] . key               lanes are keys
-//   value_tile    acc[row][d] = alpha[row] * acc[row][d] + sum over keys of P[row][key] * value[key][d]      lanes are d
+//   value_tile    acc[row][d] (+)= sum over keys of P[row][key] * value[key][d]      lanes are d
 //
 // Both walk 32-bit units (a float, or two bf16) and multiply a broadcast unit of the left side with a cache line of the
 // right side, in a register tile of TILE_ROWS x TILE_VECS accumulators. Every element of a result is one chain of
@@ -68,11 +68,11 @@ void score_tile(const std::uint32_t* q, int rows, const std::uint32_t* const* ke
 // p: rows of p_stride units, keys in order. values: one pointer per group, to 16 / PER_UNIT rows of dim units.
 template <class Dot, int ROWS, int VECS>
 EVENFLOW_INLINE void value_registers(const std::uint32_t* p, int p_stride, const std::uint32_t* const* values, int groups,
-                                     int dim, int d, const float* alpha, float* acc_rows) {
+                                     int dim, int d, bool fresh, float* acc_rows) {
     constexpr int STEPS = GROUP / PER_UNIT<typename Dot::Element>;
     F32 acc[ROWS * VECS];
     unrolled<ROWS * VECS>([&](auto i) {
-        acc[i] = load(acc_rows + i / VECS * dim + d + i % VECS * LANES) * splat(alpha[i / VECS]);
+        acc[i] = fresh ? splat(0.0f) : load(acc_rows + i / VECS * dim + d + i % VECS * LANES);
     });
     for (int g = 0; g < groups; ++g) {
         for (int s = 0; s < STEPS; ++s) {
@@ -89,10 +89,10 @@ EVENFLOW_INLINE void value_registers(const std::uint32_t* p, int p_stride, const
 
 template <class Dot>
 void value_tile(const std::uint32_t* p, int p_stride, int rows, const std::uint32_t* const* values, int groups, int dim,
-                const float* alpha, float* acc) {
+                bool fresh, float* acc) {
     row_pieces(rows, [&](int r, auto R) {
         vector_pieces(dim / LANES, [&](int v, auto V) {
-            value_registers<Dot, R.value, V.value>(p + r * p_stride, p_stride, values, groups, dim, v * LANES, alpha + r,
+            value_registers<Dot, R.value, V.value>(p + r * p_stride, p_stride, values, groups, dim, v * LANES, fresh,
                                                    acc + r * dim);
         });
     });
@@ -106,11 +106,11 @@ struct VectorTiles {
     static const std::uint32_t* units(const Element* x) { return reinterpret_cast<const std::uint32_t*>(x); }
 
     void scores(const Element* q, int rows, const std::uint32_t* const* keys, int groups, int dim, float* out) {
-        score_tile<Dot>(units(q), rows, keys, groups, dim / PER_UNIT<Element>, out, KEY_BLOCK);
+        score_tile<Dot>(units(q), rows, keys, groups, dim / PER_UNIT<Element>, out, SCORE_STRIDE);
     }
-    void values(const Element* p, int rows, const std::uint32_t* const* values, int groups, bool, int dim, const float* alpha,
+    void values(const Element* p, int rows, const std::uint32_t* const* values, int groups, bool, int dim, bool fresh,
                 float* acc) {
-        value_tile<Dot>(units(p), KEY_BLOCK / PER_UNIT<Element>, rows, values, groups, dim, alpha, acc);
+        value_tile<Dot>(units(p), P_STRIDE / PER_UNIT<Element>, rows, values, groups, dim, fresh, acc);
     }
 };
 

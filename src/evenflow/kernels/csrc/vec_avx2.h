@@ -58,6 +58,9 @@ EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
+constexpr int WIDEN_STEP = LANES;
+EVENFLOW_INLINE void widen(const std::int8_t* from, bf16* to) { store(to, load(from)); }
+
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 EVENFLOW_INLINE F32 sub(F32 a, F32 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 EVENFLOW_INLINE F32 mul(F32 a, F32 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }

@@ -54,6 +54,9 @@ EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
     }
 }
 
+constexpr int WIDEN_STEP = LANES;
+EVENFLOW_INLINE void widen(const std::int8_t* from, bf16* to) { store(to, load(from)); }
+
 EVENFLOW_INLINE F32 add(F32 a, F32 b) {
     return each_lane([&](int i) { return a.v[i] + b.v[i]; });
 }
