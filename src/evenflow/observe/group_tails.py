@@ -5,27 +5,30 @@ gaps) is counted at the end; TTFT then too, so that every figure of a group is o
 never got a token has no TTFT: it is counted in `num_requests` and by its finish reason.
 
 Tenants come from clients, so their number has a bound: the first MAX_NAMES have their own row, all others share one.
+
+Who ended is gathered and counted when someone asks, or when GATHERED have ended: 35 us a request instead of 300
+(tally.py says how, `evenflow bench recording` how much).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
-from evenflow.core.events import Event, StepRecord
-from evenflow.observe.fold import SpanFeed, SpanFold, SpanUpdate
+from evenflow.core.events import Event
+from evenflow.observe.fold import Folded, SpanFeed, SpanFold
 from evenflow.observe.length_groups import LengthGroups
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.spans import RequestSpan
-from evenflow.observe.windows import WINDOWS, WindowedSketches
+from evenflow.observe.tally import LATENCIES, Count, Readings, Tally
+from evenflow.observe.windows import WINDOWS, WindowedTally, slice_of
 
 MAX_NAMES: Final = 100
 OTHERS: Final = "(others)"
 VIEWS: Final = ("all", "lengths", "class", "tenant")
-LATENCIES: Final = ("ttft", "itl", "tpot", "e2e", "queue")
-TTFT_PARTS: Final = ("intake", "queue", "prefill", "interleaved", "preempted")
-_PART: Final = "ttft part: "
-_REASON: Final = "queue reason: "
+GATHERED: Final = 64  # counting so many takes about 2 ms
+_GATHERED_TOKENS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,13 @@ class GroupTails:
 
     def __init__(self, groups: LengthGroups | None = None) -> None:
         self._lengths = groups or LengthGroups()
+        self._length_names = self._lengths.names
         self._feed: SpanFeed | None = None
-        self._groups: dict[tuple[str, str], WindowedSketches] = {}
+        self._groups: dict[tuple[str, str], WindowedTally] = {}
         self._names: dict[str, set[str]] = {"class": set(), "tenant": set()}
         self._num_finished: Counter[str] = Counter()
+        self._gathered: list[RequestSpan] = []
+        self._gathered_tokens = 0
         self._now = 0.0
 
     @property
@@ -67,32 +73,48 @@ class GroupTails:
             self._feed = SpanFeed(SpanFold(), (self.take,))
         self._feed.feed(events)
 
-    def take(self, event: Event, update: SpanUpdate) -> None:
-        if isinstance(event, StepRecord):
-            self._now = event.end
-        for span in update.finished:
-            self._take(span)
+    def take(self, folded: Folded) -> None:
+        if folded.steps:
+            self._now = max(self._now, folded.steps[-1].end)
+        for span in folded.finished:
+            assert span.finish_time is not None and span.finish_reason is not None
+            self._now = max(self._now, span.finish_time)
+            self._num_finished[span.finish_reason.value] += 1
+            self._gathered_tokens += len(span.token_times)
+        self._gathered += folded.finished
+        if len(self._gathered) >= GATHERED or self._gathered_tokens >= _GATHERED_TOKENS:
+            self._count()
 
-    def _take(self, span: RequestSpan) -> None:
-        assert span.finish_time is not None and span.finish_reason is not None
-        self._now = max(self._now, span.finish_time)
-        self._num_finished[span.finish_reason.value] += 1
-        for group in self._groups_of(span):
-            _count(group, span, span.finish_time)
+    def _count(self) -> None:
+        for number, spans in groupby(self._gathered, key=lambda span: slice_of(span.finish_time or 0.0)):
+            self._count_in(number, list(spans))
+        self._gathered.clear()
+        self._gathered_tokens = 0
 
-    def _groups_of(self, span: RequestSpan) -> Iterator[WindowedSketches]:
-        lengths = self._lengths.name_of(span.num_prompt_tokens, span.num_output_tokens)
-        names = {
-            "all": "",
-            "lengths": lengths,
-            "class": self._bounded("class", span.service_class),
-            "tenant": self._bounded("tenant", span.tenant),
-        }
-        for view, name in names.items():
-            group = self._groups.get((view, name))
+    def _count_in(self, number: int, spans: Sequence[RequestSpan]) -> None:
+        """`number` is the slice of time in which all of them ended."""
+        members: dict[tuple[str, str], list[int]] = {}
+        for index, span in enumerate(spans):
+            for key in self._keys_of(span):
+                members.setdefault(key, []).append(index)
+        readings, counts = Readings(spans), dict[tuple[int, ...], Count]()
+        for key, indices in members.items():
+            same = tuple(indices)  # where there is one tenant, its members are everybody
+            count = counts.get(same)
+            if count is None:
+                count = counts[same] = readings.count(same)
+            group = self._groups.get(key)
             if group is None:
-                group = self._groups[view, name] = WindowedSketches()
-            yield group
+                group = self._groups[key] = WindowedTally()
+            for tally in group.at(number):
+                tally.add(count)
+
+    def _keys_of(self, span: RequestSpan) -> Iterator[tuple[str, str]]:
+        """One group per view."""
+        yield "all", ""
+        yield "lengths", self._length_names[self._lengths.index_of(span.num_prompt_tokens, span.num_output_tokens)]
+        yield "class", self._bounded("class", span.service_class)
+        yield "tenant", self._bounded("tenant", span.tenant)
 
     def _bounded(self, view: str, name: str) -> str:
         names = self._names[view]
@@ -105,52 +127,20 @@ class GroupTails:
     def rows(self, window: str = "start", *, now: float | None = None) -> list[GroupRow]:
         """Groups that the window saw, `all` first, then by view; lengths from short to long."""
         assert window in WINDOWS
+        self._count()
         now = self._now if now is None else max(now, self._now)
-        order = {name: index for index, name in enumerate(self._lengths.names)}
+        order = {name: index for index, name in enumerate(self._length_names)}
         keys = sorted(self._groups, key=lambda key: (VIEWS.index(key[0]), order.get(key[1], 0), key[1]))
         found = [_row(view, name, self._groups[view, name].window(window, now)) for view, name in keys]
         return [row for row in found if row.num_requests]
 
 
-def _count(sketches: WindowedSketches, span: RequestSpan, time: float) -> None:
-    sketches.add("request", 0.0, time)
-    if span.queue_seconds is not None:
-        sketches.add("queue", span.queue_seconds, time)
-    if span.ttft_seconds is not None:
-        sketches.add("ttft", span.ttft_seconds, time)
-    if span.ttft_parts is not None:
-        parts = span.ttft_parts
-        for name, seconds in zip(
-            TTFT_PARTS,
-            (parts.intake, sum(parts.queue.values()), parts.prefill, parts.interleaved, parts.preempted),
-            strict=True,
-        ):
-            sketches.add(_PART + name, seconds, time)
-        for reason, seconds in parts.queue.items():
-            sketches.add(_REASON + reason, seconds, time)
-    if len(span.token_times) > 1:
-        sketches.add_many("itl", span.itl_seconds, time)
-    if span.completed:
-        if span.e2e_seconds is not None:
-            sketches.add("e2e", span.e2e_seconds, time)
-        if span.tpot_seconds is not None:
-            sketches.add("tpot", span.tpot_seconds, time)
-
-
-def _row(view: str, name: str, sketches: dict[str, Sketch]) -> GroupRow:
-    num_first_tokens = sketches[_PART + "queue"].num_observations if _PART + "queue" in sketches else 0
-    requests = sketches.get("request")
+def _row(view: str, name: str, tally: Tally) -> GroupRow:
     return GroupRow(
         view=view,
         name=name,
-        num_requests=requests.num_observations if requests is not None else 0,
-        latencies={latency: sketches.get(latency, Sketch()) for latency in LATENCIES},
-        ttft_parts={
-            part: sketches[_PART + part].total / num_first_tokens for part in TTFT_PARTS if _PART + part in sketches
-        },
-        queue_reasons={
-            key.removeprefix(_REASON): sketch.total / num_first_tokens
-            for key, sketch in sorted(sketches.items())
-            if key.startswith(_REASON)
-        },
+        num_requests=tally.num_requests,
+        latencies={latency: tally.latencies.get(latency, Sketch()) for latency in LATENCIES},
+        ttft_parts=tally.ttft_parts(),
+        queue_reasons=tally.queue_reasons(),
     )

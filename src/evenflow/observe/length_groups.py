@@ -39,7 +39,11 @@ class LengthGroups:
         inputs, outputs = span_names(self.input_edges), span_names(self.output_edges)
         return tuple(f"{prompt} in, {output} out" for prompt in inputs for output in outputs)
 
-    def name_of(self, num_prompt_tokens: int, num_output_tokens: int) -> str:
+    def index_of(self, num_prompt_tokens: int, num_output_tokens: int) -> int:
+        """The place of the group in `names`."""
         prompt = bisect_left(self.input_edges, num_prompt_tokens)
         output = bisect_left(self.output_edges, num_output_tokens)
-        return f"{span_names(self.input_edges)[prompt]} in, {span_names(self.output_edges)[output]} out"
+        return prompt * (len(self.output_edges) + 1) + output
+
+    def name_of(self, num_prompt_tokens: int, num_output_tokens: int) -> str:
+        return self.names[self.index_of(num_prompt_tokens, num_output_tokens)]

@@ -66,6 +66,7 @@ class MetricTable(NamedTuple):
     first_token: tuple[Metric[RequestSpan], ...]
     token_gap: tuple[Metric[float], ...]
     finished: tuple[Metric[RequestSpan], ...]
+    completed: tuple[Metric[RequestSpan], ...]
     front: tuple[Metric[int], ...]
 
 

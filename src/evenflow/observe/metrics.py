@@ -3,7 +3,7 @@
 The live server feeds each step's events; feeding the same events from a log gives the same numbers, to the last bit.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,8 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from evenflow.core.events import Event, Preempted, Rejected, StepRecord
-from evenflow.observe.fold import SpanFeed, SpanFold, SpanUpdate
+from evenflow.core.events import Event, StepRecord
+from evenflow.observe.fold import Folded, SpanFeed, SpanFold
 from evenflow.observe.metric import EngineView, Metric
 from evenflow.observe.metrics_table import METRICS
 from evenflow.observe.series import Series
@@ -41,6 +41,7 @@ class Metrics(Collector):
         self._first_token = _series(METRICS.first_token)
         self._token_gap = _series(METRICS.token_gap)
         self._finished = _series(METRICS.finished)
+        self._completed = _series(METRICS.completed)
         self._front = _series(METRICS.front)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -48,30 +49,23 @@ class Metrics(Collector):
     def feed(self, events: Iterable[Event]) -> None:
         SpanFeed(self._spans, (self.take,)).feed(events)
 
-    def take(self, event: Event, update: SpanUpdate) -> None:
-        match event:
-            case StepRecord():
-                self._last_step = event
-                _add(self._step, event)
-                for gap, count in update.token_gaps:
-                    for series in self._token_gap:
-                        series.add(gap, count)
-                for span in update.first_tokens:
-                    _add(self._first_token, span)
-            case Preempted():
-                _add(self._preempted, event)
-            case Rejected():
-                _add(self._rejected, event)
-            case _:
-                pass
-        if update.admitted is not None:
-            _add(self._admitted, update.admitted)
-        for span in update.finished:
-            _add(self._finished, span)
+    def take(self, folded: Folded) -> None:
+        if folded.steps:
+            self._last_step = folded.steps[-1]
+        _add(self._step, folded.steps)
+        _add(self._preempted, folded.preempted)
+        _add(self._rejected, folded.rejected)
+        _add(self._admitted, folded.admitted)
+        _add(self._first_token, folded.first_tokens)
+        for series in self._token_gap:
+            for gap, count in folded.token_gaps:
+                series.add(gap, count)
+        _add(self._finished, folded.finished)
+        _add(self._completed, [span for span in folded.finished if span.completed])
 
     def observe_params_n(self, n: int) -> None:
         """A request for `n` completions came in; only the front knows that they belong together."""
-        _add(self._front, n)
+        _add(self._front, (n,))
 
     def engine_died(self) -> None:
         """It had no time to say so: what it was running and holding is no more, and the gauges fall to zero."""
@@ -94,6 +88,7 @@ class Metrics(Collector):
             self._first_token,
             self._token_gap,
             self._finished,
+            self._completed,
             self._front,
         ):
             for series in group:
@@ -104,6 +99,7 @@ def _series(rows: tuple[Metric[FactT], ...]) -> tuple[Series[FactT], ...]:
     return tuple(Series(row) for row in rows)
 
 
-def _add(group: tuple[Series[FactT], ...], fact: FactT) -> None:
-    for series in group:
-        series.add(fact)
+def _add(group: tuple[Series[FactT], ...], facts: Sequence[FactT]) -> None:
+    if facts:
+        for series in group:
+            series.add_all(facts)

@@ -27,10 +27,6 @@ from evenflow.observe.spans import RequestSpan
 from evenflow.observe.waits import WAIT_REASONS
 
 
-def _if_completed(read: Callable[[RequestSpan], float | None]) -> Callable[[RequestSpan], float | None]:
-    return lambda span: read(span) if span.completed else None
-
-
 def _left_out(record: StepRecord) -> dict[str, float] | None:
     if not record.left_out:
         return None
@@ -38,6 +34,11 @@ def _left_out(record: StepRecord) -> dict[str, float] | None:
     for _, reason in record.left_out:
         stalled[reason.value] = stalled.get(reason.value, 0.0) + record.end - record.start
     return stalled
+
+
+def _swapped_blocks(record: StepRecord) -> dict[str, float] | None:
+    out, back = record.swapped_out_blocks, record.swapped_in_blocks
+    return {"out": out, "in": back} if out or back else None
 
 
 def _ttft_parts(span: RequestSpan) -> dict[str, float] | None:
@@ -165,7 +166,7 @@ METRICS = MetricTable(
             "evenflow:swapped_blocks_total",
             _COUNTER,
             "KV blocks copied to host memory and back.",
-            lambda record: {"out": record.swapped_out_blocks, "in": record.swapped_in_blocks},
+            _swapped_blocks,
             label="direction",
             label_values=("out", "in"),
         ),
@@ -259,13 +260,6 @@ METRICS = MetricTable(
             label_values=tuple(reason.value for reason in FinishReason),
         ),
         Metric(
-            "vllm:e2e_request_latency_seconds",
-            _HISTOGRAM,
-            "Arrival to finish, of completed requests.",
-            _if_completed(lambda span: span.e2e_seconds),
-            REQUEST_BUCKETS,
-        ),
-        Metric(
             "vllm:request_queue_time_seconds",
             _HISTOGRAM,
             "Wait for the first seat, of every request that ended; for one that never got a seat, until its end.",
@@ -273,38 +267,54 @@ METRICS = MetricTable(
             REQUEST_BUCKETS,
         ),
         Metric(
+            "vllm:request_params_max_tokens",
+            _HISTOGRAM,
+            "max_tokens of every request that ended.",
+            lambda span: span.max_tokens,
+            LENGTH_BUCKETS,
+        ),
+    ),
+    completed=(
+        Metric(
+            "vllm:e2e_request_latency_seconds",
+            _HISTOGRAM,
+            "Arrival to finish, of completed requests.",
+            lambda span: span.e2e_seconds,
+            REQUEST_BUCKETS,
+        ),
+        Metric(
             "vllm:request_prefill_time_seconds",
             _HISTOGRAM,
             "First seat to first token without time back in the queue, of completed requests.",
-            _if_completed(lambda span: span.prefill_seconds),
+            lambda span: span.prefill_seconds,
             REQUEST_BUCKETS,
         ),
         Metric(
             "vllm:request_decode_time_seconds",
             _HISTOGRAM,
             "First token to last token without time back in the queue, of completed requests.",
-            _if_completed(lambda span: span.decode_seconds),
+            lambda span: span.decode_seconds,
             REQUEST_BUCKETS,
         ),
         Metric(
             "vllm:request_inference_time_seconds",
             _HISTOGRAM,
             "First seat to last token without time back in the queue, of completed requests.",
-            _if_completed(lambda span: span.inference_seconds),
+            lambda span: span.inference_seconds,
             REQUEST_BUCKETS,
         ),
         Metric(
             "vllm:request_time_per_output_token_seconds",
             _HISTOGRAM,
             "Mean gap between tokens, of completed requests; those of fewer than two tokens have none.",
-            _if_completed(lambda span: span.tpot_seconds),
+            lambda span: span.tpot_seconds,
             TOKEN_BUCKETS,
         ),
         Metric(
             "evenflow:class_time_per_output_token_seconds",
             _HISTOGRAM,
             "vllm:request_time_per_output_token_seconds by service class.",
-            _by_class(_if_completed(lambda span: span.tpot_seconds)),
+            _by_class(lambda span: span.tpot_seconds),
             TOKEN_BUCKETS,
             label="service_class",
             label_values=_CLASSES,
@@ -313,7 +323,7 @@ METRICS = MetricTable(
             "evenflow:class_e2e_request_latency_seconds",
             _HISTOGRAM,
             "vllm:e2e_request_latency_seconds by service class.",
-            _by_class(_if_completed(lambda span: span.e2e_seconds)),
+            _by_class(lambda span: span.e2e_seconds),
             REQUEST_BUCKETS,
             label="service_class",
             label_values=_CLASSES,
@@ -322,27 +332,20 @@ METRICS = MetricTable(
             "evenflow:requests_without_tpot_total",
             _COUNTER,
             "Completed requests of fewer than two tokens.",
-            lambda span: 1 if span.completed and span.tpot_seconds is None else None,
+            lambda span: 1 if span.tpot_seconds is None else None,
         ),
         Metric(
             "vllm:request_prompt_tokens",
             _HISTOGRAM,
             "Prompt tokens of completed requests.",
-            _if_completed(lambda span: span.num_prompt_tokens),
+            lambda span: span.num_prompt_tokens,
             LENGTH_BUCKETS,
         ),
         Metric(
             "vllm:request_generation_tokens",
             _HISTOGRAM,
             "Output tokens of completed requests.",
-            _if_completed(lambda span: span.num_output_tokens),
-            LENGTH_BUCKETS,
-        ),
-        Metric(
-            "vllm:request_params_max_tokens",
-            _HISTOGRAM,
-            "max_tokens of every request that ended.",
-            lambda span: span.max_tokens,
+            lambda span: span.num_output_tokens,
             LENGTH_BUCKETS,
         ),
     ),

@@ -32,6 +32,7 @@ _MOVED_BY = {
     "first_token": "Changed when a request has its first token (the `StepRecord` after `FirstToken`)",
     "token_gap": "Changed for every token after a request's first (`StepRecord`)",
     "finished": "Changed when a request ends (`Finished`)",
+    "completed": "Changed when a request ends by itself (`Finished` with `stop` or `length`)",
     "front": "Changed by the HTTP front",
 }
 

@@ -5,6 +5,7 @@ and counts any number of equal observations. Nothing here is thread-safe: feed a
 """
 
 from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -24,6 +25,10 @@ class _Number:
     def add(self, value: float, count: int = 1) -> None:
         self.value += value * count
 
+    def add_all(self, values: Iterable[float]) -> None:
+        for value in values:
+            self.value += value
+
     def put(self, value: float) -> None:
         self.value = value
 
@@ -41,6 +46,13 @@ class _Histogram:
     def add(self, value: float, count: int = 1) -> None:
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
+
+    def add_all(self, values: Iterable[float]) -> None:
+        bounds, counts, total = self.bounds, self.counts, self.total
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+            total += value
+        self.total = total
 
     def cumulative(self) -> list[tuple[str, float]]:
         names = [*(repr(bound) for bound in self.bounds), "+Inf"]
@@ -80,6 +92,20 @@ class Series(Generic[FactT]):
                 self._one(label_value).add(value, count)
         else:
             self._of[""].add(reading, count)
+
+    def add_all(self, facts: Sequence[FactT]) -> None:
+        """The same as `add` of each, at a third of the cost."""
+        read, columns = self._read, dict[str, list[float]]()
+        if self._metric.label is None:
+            columns[""] = [reading for reading in map(read, facts) if reading is not None]  # type: ignore[misc]
+        else:
+            for reading in map(read, facts):
+                for label_value, value in reading.items() if reading else ():  # type: ignore[union-attr]
+                    if label_value not in columns:
+                        columns[label_value] = []
+                    columns[label_value].append(value)
+        for label_value, values in columns.items():
+            self._one(label_value).add_all(values)
 
     def put(self, fact: FactT) -> None:
         """For gauges, and totals that are kept elsewhere."""

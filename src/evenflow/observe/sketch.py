@@ -8,10 +8,11 @@ Two sketches are merged by adding their counts, so a window of time is the sum o
     bucket   0    345    691         1036 ...    1382         at most 1 400 counts for nine decades
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, exp, log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenflow.observe.tails import PERCENTS, Tail, carries
 
@@ -21,8 +22,21 @@ _LARGEST = 1e9
 _LOG_GAMMA = log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
 
 
-def _bucket(value: float) -> int:
+def bucket_of(value: float) -> int:
     return max(0, ceil(log(min(max(value, SMALLEST), _LARGEST) / SMALLEST) / _LOG_GAMMA))
+
+
+def buckets_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The same of each, at a tenth of the cost."""
+    found = np.ceil(np.log(values.clip(SMALLEST, _LARGEST) / SMALLEST) / _LOG_GAMMA)
+    return found.astype(np.int64)
+
+
+def count_buckets(buckets: NDArray[np.int64]) -> dict[int, int]:
+    """How often each bucket occurs."""
+    counts = np.bincount(buckets)
+    occupied = counts.nonzero()[0]
+    return dict(zip(occupied.tolist(), counts[occupied].tolist(), strict=True))
 
 
 def _middle(bucket: int) -> float:
@@ -52,31 +66,26 @@ class Sketch:
         return self.total / self.num_observations if self.num_observations else None
 
     def add(self, value: float, count: int = 1) -> None:
-        bucket = _bucket(value)
-        self._counts[bucket] = self._counts.get(bucket, 0) + count
-        self.num_observations += count
-        self.total += value * count
-        self.largest = max(self.largest, value)
+        self.add_counted({bucket_of(value): count}, (value * count,), value)
 
     def add_many(self, values: Sequence[float]) -> None:
         """The same as `add` of each, at a tenth of the cost."""
-        if not len(values):
-            return
-        array = np.asarray(values, dtype=np.float64)
-        found = np.ceil(np.log(array.clip(SMALLEST, _LARGEST) / SMALLEST) / _LOG_GAMMA).astype(np.int64)
-        buckets, counts = np.unique(found, return_counts=True)
-        for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
-            self._counts[bucket] = self._counts.get(bucket, 0) + count
-        self.num_observations += len(array)
-        self.total += float(array.sum())
-        self.largest = max(self.largest, float(array.max()))
+        if len(values):
+            array = np.asarray(values, dtype=np.float64)
+            self.add_counted(count_buckets(buckets_of(array)), (float(array.sum()),), float(array.max()))
+
+    def add_counted(self, counts: Mapping[int, int], totals: Iterable[float], largest: float) -> None:
+        """Observations by bucket. `totals` add up to their sum, and are added one after the other."""
+        own = self._counts
+        for bucket, count in counts.items():
+            own[bucket] = own.get(bucket, 0) + count
+        self.num_observations += sum(counts.values())
+        for total in totals:
+            self.total += total
+        self.largest = max(self.largest, largest)
 
     def merge(self, other: "Sketch") -> None:
-        for bucket, count in other._counts.items():
-            self._counts[bucket] = self._counts.get(bucket, 0) + count
-        self.num_observations += other.num_observations
-        self.total += other.total
-        self.largest = max(self.largest, other.largest)
+        self.add_counted(other._counts, (other.total,), other.largest)
 
     def quantile(self, fraction: float) -> float | None:
         """The observation of rank fraction x (n - 1), within RELATIVE_ERROR; None of nothing."""

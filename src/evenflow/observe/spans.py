@@ -140,4 +140,6 @@ class RequestSpan:
 
     def preempted_seconds(self, *, until: float = inf) -> float:
         """Time back in the queue after preemptions, up to an instant."""
+        if not self.preempted_times:
+            return 0
         return sum(min(end, until) - start for start, end in self.preempted_times if start < until)

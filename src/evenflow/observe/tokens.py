@@ -25,7 +25,8 @@ class TokenFold:
         self._ends: list[float] = []  # of steps that gave tokens; the first is number `_first`
         self._first = 0
         self._trim_at = _KEEP_AT_LEAST
-        self._batch: Sequence[RequestId] = ()
+        self._batch: Sequence[RequestId] = ()  # those who have runs, in the order of the last step; and `_gone`
+        self._gone: set[RequestId] = set()
         self._runs: dict[RequestId, int] = {}  # who is in the batch, and the number of the step its run began with
         self._closed: dict[RequestId, list[float]] = {}
 
@@ -33,8 +34,15 @@ class TokenFold:
         """A step that ended at `end` gave these requests a token. The gaps that this closed: (seconds, how many)."""
         if not emitted:
             return []
+        if self._gone:
+            self._batch = tuple([request_id for request_id in self._batch if request_id not in self._gone])
+            self._gone.clear()
         if emitted == self._batch:
             gaps = [(end - self._ends[-1], len(emitted))]
+        elif (joined := self._joined_behind(emitted)) is not None:
+            gaps = [(end - self._ends[-1], len(self._batch))] if self._batch else []
+            gaps += self._begin_runs(joined, end)
+            self._batch = emitted
         else:
             present = set(emitted)
             if len(present) < len(emitted):
@@ -46,6 +54,15 @@ class TokenFold:
             self._trim()
         return gaps
 
+    def _joined_behind(self, emitted: Sequence[RequestId]) -> set[RequestId] | None:
+        """Who is new, if the batch stayed and they only came behind it; None if it is not so simple."""
+        num_stayed = len(self._batch)
+        if emitted[:num_stayed] != self._batch:
+            return None
+        new = emitted[num_stayed:]
+        joined = set(new)
+        return joined if len(joined) == len(new) and joined.isdisjoint(self._runs) else None
+
     def _change_batch(self, present: set[RequestId], end: float) -> list[tuple[float, int]]:
         joined = present.difference(self._runs)
         num_stayed = len(present) - len(joined)
@@ -53,6 +70,10 @@ class TokenFold:
         if num_stayed < len(self._runs):
             for request_id in set(self._runs).difference(present):
                 self._close_run(request_id)
+        return gaps + self._begin_runs(joined, end)
+
+    def _begin_runs(self, joined: set[RequestId], end: float) -> list[tuple[float, int]]:
+        gaps = []
         # Sorted, so that sums over gaps do not depend on the order of a set.
         for request_id in sorted(joined):
             if request_id in self._closed:
@@ -88,7 +109,7 @@ class TokenFold:
 
     def forget(self, request_id: RequestId) -> None:
         if self._runs.pop(request_id, None) is not None:
-            self._batch = ()
+            self._gone.add(request_id)
         self._closed.pop(request_id, None)
 
     def _close_run(self, request_id: RequestId) -> None:

@@ -27,12 +27,16 @@ from evenflow.server.errors import NotFound
 
 # Some minutes of a busy server, at about 1 KB per step of 64 requests.
 EVENTS_KEPT = 50_000
+# Folds are for whoever looks, and nobody looks between two steps. Folding some steps at once, in one go, costs a third
+# of folding each when the code and the tables it needs have just been driven out of the caches by everything else.
+# So many are folded in about a millisecond.
+UNFOLDED = 64
 
 
 class Observer:
     """What a server remembers of its engine's events. Feed and read it on one thread.
 
-    With `metrics`, which must be of the same `spans`, one fold of the events serves both.
+    With `metrics`, which must be of the same `spans`, one fold of the events serves both; `settle` before reading them.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Observer:
     ) -> None:
         self._now = now
         self._recent = RecentEvents(events_kept)
+        self._unfolded: list[Event] = []
         self._tails = GroupTails()
         self._last_step: StepRecord | None = None
         takers = (self._tails.take,) if metrics is None else (metrics.take, self._tails.take)
@@ -52,6 +57,16 @@ class Observer:
 
     def feed(self, events: Sequence[Event]) -> None:
         self._recent.extend(events)
+        self._unfolded += events
+        if len(self._unfolded) >= UNFOLDED:
+            self.settle()
+
+    def settle(self) -> None:
+        """Fold what is not folded yet: to be called by whoever is about to look."""
+        events = self._unfolded
+        if not events:
+            return
+        self._unfolded = []
         self._spans.feed(events)
         for event in reversed(events):
             if isinstance(event, StepRecord):
@@ -73,6 +88,7 @@ class Observer:
         asked = request.query_params.get("window")
         if asked is not None and asked not in WINDOWS:
             raise InvalidRequest(f"window must be one of {', '.join(WINDOWS)}, not {asked[:32]!r}", param="window")
+        self.settle()
         windows = [asked] if asked is not None else list(WINDOWS)
         body = {
             "object": "stats",
@@ -96,6 +112,7 @@ class Observer:
         return _json(_story(story))
 
     def _story(self, name: str) -> Story:
+        self.settle()
         tellers = [StoryTeller(engine_id) for engine_id in engine_ids(name)]
         self._tell(tellers, self._recent.since(0))
         for teller in tellers:
