@@ -17,7 +17,7 @@ from evenflow.engine.clock import VirtualClock
 from evenflow.engine.config import ResolvedEngine
 from evenflow.engine.messages import Abort, Add, AskPolicy
 from evenflow.executors.shadow import ShadowExecutor
-from evenflow.observe.lines import line_decoder, to_event, to_line
+from evenflow.observe.lines import FromLines, ToLines, line_decoder
 from evenflow.simulate.recorded import Repetition, replay_log
 
 BLOCK_SIZE = 4
@@ -108,8 +108,8 @@ def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:
 
 def repeated(events: list[Event]) -> Repetition:
     """Through the text of a log, as a live one comes."""
-    decoder = line_decoder()
-    return replay_log([to_event(decoder.decode(msgspec.json.encode(to_line(event)))) for event in events])
+    decoder, to_lines, from_lines = line_decoder(), ToLines(), FromLines()
+    return replay_log([from_lines.event(decoder.decode(msgspec.json.encode(to_lines.line(event)))) for event in events])
 
 
 @pytest.mark.parametrize("policy", PRESETS)

@@ -66,6 +66,15 @@ class _Recorder:
         self.log_seconds += written - began
         self.folds_seconds += time.perf_counter() - written
 
+    def settle(self) -> None:
+        """What was put off is a part of the cost."""
+        began = time.perf_counter()
+        self.log.flush()
+        written = time.perf_counter()
+        self._observer.settle()
+        self.log_seconds += written - began
+        self.folds_seconds += time.perf_counter() - written
+
 
 def measure(
     config: EngineConfig,
@@ -93,6 +102,7 @@ def measure(
             names = sorted(engines, reverse=bool(number % 2))
             in_turn = {name: engines[name] for name in names}
             played = play_in_turns(in_turn, _load(workload, number), after_step={"recording": recorder.take})
+            recorder.settle()
         found.append(_round(played, recorder, log))
     return _medians(found)
 

@@ -47,7 +47,6 @@ def serve(
             client.subscribe(stack.enter_context(log).write)
 
         def render_metrics() -> tuple[bytes, str]:
-            observer.settle()
             if client.state is EngineState.DEAD:
                 metrics.engine_died()
             return metrics.render()

@@ -10,7 +10,7 @@ from evenflow.core.plan import Door, LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId, RequestState
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """How an event is written as one line of JSON: `{"type":"StepRecord","step":1,...}`.
 
 Each event class has a line class made from its fields, so the log's schema *is* core/events.py. Reading is strict: a
-missing, unknown or mistyped field is an error. A step's line leaves out what nearly always says nothing new: `emitted`
-if everyone scheduled got one token, in that order, and `left_out` and `doors` if they are empty; so do a few others.
+missing, unknown or mistyped field is an error. A step's line leaves out what nearly always says nothing new: `scheduled`
+if it is what the step before had, `emitted` if everyone scheduled got one token, in that order, and `left_out` and
+`doors` if they are empty; so do a few others. A batch that decodes changes only when somebody comes or goes, so most
+lines are of a length that does not grow with the batch, and most records share one tuple.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,6 +15,11 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from evenflow.core.events import SCHEMA_VERSION, Arrived, ConfigChanged, Event, Finished, StepRecord
+from evenflow.core.request import RequestId
+
+
+# A step of version 2 always says whom it fed; else it is the same.
+READABLE_VERSIONS = (2, SCHEMA_VERSION)
 
 
 class Header(msgspec.Struct, frozen=True, tag="Log", forbid_unknown_fields=True):
@@ -31,7 +38,7 @@ class AnyHeader(msgspec.Struct, frozen=True, tag="Log"):
 
 _EVENT_CLASSES: tuple[type[Event], ...] = get_args(Event)
 _DEFAULTS: Mapping[type[Event], Mapping[str, object]] = {
-    StepRecord: {"emitted": None, "left_out": (), "doors": ()},
+    StepRecord: {"scheduled": None, "emitted": None, "left_out": (), "doors": ()},
     Arrived: {"prompt_logprobs": False},
     Finished: {"content": ()},
     ConfigChanged: {"limits": (), "policy": ""},
@@ -66,26 +73,64 @@ _VALUES: Mapping[type, Callable[[object], tuple[Any, ...]]] = {
     for event_class, line in _LINE_CLASSES.items()
     for cls in (event_class, line)
 }
-_EMITTED = [field.name for field in fields(StepRecord)].index("emitted")
+_SCHEDULED = [field.name for field in fields(StepRecord)].index("scheduled")
+assert [field.name for field in fields(StepRecord)][_SCHEDULED : _SCHEDULED + 2] == ["scheduled", "emitted"]
+_Scheduled = tuple[tuple[RequestId, int], ...]
 
 
-def _everyone(scheduled: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    return tuple([request_id for request_id, _ in scheduled])
+class SameAgain(ValueError):
+    """A step's line says that it fed whom the step before it fed, and there is none before it."""
 
 
-def to_line(event: Event) -> msgspec.Struct:
-    values = _VALUES[type(event)](event)
-    if isinstance(event, StepRecord) and event.emitted == _everyone(event.scheduled):
-        values = (*values[:_EMITTED], None, *values[_EMITTED + 1 :])
-    return _LINE_CLASSES[type(event)](*values)
+class _LastStep:
+    """Of one part of a log: whom the last step fed."""
+
+    def __init__(self) -> None:
+        self.scheduled: _Scheduled | None = None
+        self.everyone: tuple[RequestId, ...] = ()
+
+    def fed(self, scheduled: _Scheduled) -> None:
+        self.scheduled = scheduled
+        self.everyone = tuple([request_id for request_id, _ in scheduled])
 
 
-def to_event(line: msgspec.Struct) -> Event:
-    event_class = _EVENT_OF_LINE[type(line)]
-    values = _VALUES[type(line)](line)
-    if event_class is StepRecord and values[_EMITTED] is None:
-        values = (*values[:_EMITTED], _everyone(line.scheduled), *values[_EMITTED + 1 :])  # type: ignore[attr-defined]
-    return event_class(*values)
+class ToLines:
+    """The events of one part of a log as lines; hand them over in order."""
+
+    def __init__(self) -> None:
+        self._last = _LastStep()
+
+    def line(self, event: Event) -> msgspec.Struct:
+        values = _VALUES[type(event)](event)
+        if isinstance(event, StepRecord):
+            last, scheduled = self._last, None
+            if event.scheduled != last.scheduled:
+                scheduled = event.scheduled
+                last.fed(scheduled)
+            emitted = None if event.emitted == last.everyone else event.emitted
+            values = (*values[:_SCHEDULED], scheduled, emitted, *values[_SCHEDULED + 2 :])
+        return _LINE_CLASSES[type(event)](*values)
+
+
+class FromLines:
+    """The lines of one part of a log as events. Raises SameAgain where a step leaves out what no step said before."""
+
+    def __init__(self) -> None:
+        self._last = _LastStep()
+
+    def event(self, line: msgspec.Struct) -> Event:
+        event_class = _EVENT_OF_LINE[type(line)]
+        values = _VALUES[type(line)](line)
+        if event_class is StepRecord:
+            last = self._last
+            scheduled, emitted = values[_SCHEDULED], values[_SCHEDULED + 1]
+            if scheduled is not None:
+                last.fed(scheduled)
+            elif last.scheduled is None:
+                raise SameAgain("it may be left out only where an earlier line of this file has it")
+            emitted = last.everyone if emitted is None else emitted
+            values = (*values[:_SCHEDULED], last.scheduled, emitted, *values[_SCHEDULED + 2 :])
+        return event_class(*values)
 
 
 def line_decoder() -> msgspec.json.Decoder[msgspec.Struct]:

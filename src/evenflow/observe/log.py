@@ -1,7 +1,9 @@
 """The event log: every event as a line of JSON, after one line of header.
 
-The writer gathers lines, and writes them out when there are `flush_bytes` of them, when it has not done so for
-`flush_seconds`, and when the engine falls idle. With a `Rotation` a full file becomes a numbered part (log_parts.py).
+The writer gathers events, and writes them out when there are `flush_events` of them, when it has not done so for
+`flush_seconds`, and when the engine falls idle. What a step gave becomes text only then: many steps in one go cost a
+third of each on its own, with caches full of something else (`evenflow bench recording`). A writer that is killed loses
+what it gathered. With a `Rotation` a full file becomes a numbered part (log_parts.py).
 The reader streams, so a log may be larger than memory, goes through the parts in order, and stops at the first line
 that is not what the schema says.
 """
@@ -9,7 +11,7 @@ that is not what the schema says.
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
 from pathlib import Path
@@ -18,8 +20,8 @@ from typing import BinaryIO, Protocol, Self
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.core.events import SCHEMA_VERSION, ConfigChanged, Event, StepRecord
-from evenflow.observe.lines import AnyHeader, Header, line_decoder, to_event, to_line
+from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.observe.lines import READABLE_VERSIONS, AnyHeader, FromLines, Header, SameAgain, ToLines, line_decoder
 from evenflow.observe.log_parts import Rotation, part_path, parts_of
 
 MAX_LINE_BYTES = 64 * 2**20
@@ -44,8 +46,8 @@ class EventLogWriter:
         *,
         settings: Iterable[tuple[str, str]] = (),
         rotation: Rotation | None = None,
-        flush_bytes: int = 1 << 16,
-        flush_seconds: float = 0.2,
+        flush_events: int = 1024,
+        flush_seconds: float = 1.0,
         failed: Callable[[LogError], None] | None = None,
     ) -> None:
         self._path = path
@@ -55,7 +57,9 @@ class EventLogWriter:
         self._settings = dict(settings)
         self._part = 1
         self._part_bytes = 0  # of events, in this part or on their way there
-        self._flush_bytes = flush_bytes
+        self._gathered: list[Sequence[Event]] = []  # as they came, not yet lines
+        self._num_gathered = 0
+        self._flush_events = flush_events
         self._flush_seconds = flush_seconds
         self._encoder = msgspec.json.Encoder()
         self._lines = bytearray()
@@ -65,32 +69,38 @@ class EventLogWriter:
             self._remove_former_parts()
         self._begin_part()
 
-    def write(self, events: Iterable[Event]) -> None:
+    def write(self, events: Sequence[Event]) -> None:
         """Time is what the step records say. What happens outside a step, or ends all work, is on disk at once.
 
         What is written at once stays in one part: a part is as large as `rotation` says, and this much more at most.
         """
         if self._over:
             return
-        if self._rotation is not None and self._part_bytes >= self._rotation.max_bytes:
-            self._rotate(self._rotation)
-            if self._over:
-                return
-        last_step: StepRecord | None = None
-        for event in events:
-            self._append(to_line(event))
-            if isinstance(event, StepRecord):
-                last_step = event
-            elif isinstance(event, ConfigChanged):
-                self._settings.update(event.settings)
+        self._gathered.append(events)
+        self._num_gathered += len(events)
+        last_step = next((event for event in reversed(events) if isinstance(event, StepRecord)), None)
         if (
             last_step is None
             or last_step.running + last_step.waiting == 0
             or last_step.end - self._last_flush >= self._flush_seconds
-            or len(self._lines) >= self._flush_bytes
+            or self._num_gathered >= self._flush_events
         ):
             self.flush()
             self._last_flush = last_step.end if last_step is not None else self._last_flush
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        batches, self._gathered, self._num_gathered = self._gathered, [], 0
+        for events in batches:
+            if self._rotation is not None and self._part_bytes >= self._rotation.max_bytes:
+                self._rotate(self._rotation)
+            if self._over:
+                return
+            for event in events:
+                self._append(self._to_lines.line(event))
+                if isinstance(event, ConfigChanged):
+                    self._settings.update(event.settings)
+        self._write_lines()
 
     def _append(self, line: msgspec.Struct) -> None:
         num_bytes = len(self._lines)
@@ -99,12 +109,13 @@ class EventLogWriter:
         self._part_bytes += len(self._lines) - num_bytes
 
     def _begin_part(self) -> None:
+        self._to_lines = ToLines()
         self._append(Header(part=self._part, settings=self._settings))
         self._part_bytes = 0
 
     def _rotate(self, rotation: Rotation) -> None:
         """All lines of the old part are in its file before it gets its number, so a part with a number is whole."""
-        self.flush()
+        self._write_lines()
         if self._over:
             return
         try:
@@ -132,8 +143,7 @@ class EventLogWriter:
                 raise LogError(f"{path} is in the way of the event log {self._path}; move it ({error})") from error
             path.unlink()
 
-    def flush(self) -> None:
-        """Hand everything to the operating system."""
+    def _write_lines(self) -> None:
         try:
             with self._errors_named():
                 while self._lines:
@@ -185,14 +195,18 @@ class EventLogReader:
         self.name = name
         self._line_number = 0
         self._decoder = line_decoder()
+        self._from_lines = FromLines()
         self.header = self._read_header()
 
     def __iter__(self) -> Iterator[Event]:
         while line := self._read_line():
             try:
-                yield to_event(self._decoder.decode(line))
+                event = self._from_lines.event(self._decoder.decode(line))
+            except SameAgain as error:
+                raise LogError(f"{self.name} line {self._line_number}: field scheduled: {error}") from error
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 raise self._error(line, error) from error
+            yield event
 
     def _read_header(self) -> Header:
         line = self._read_line()
@@ -204,9 +218,10 @@ class EventLogReader:
             raise LogError(
                 f"{self.name} is not an event log: its first line is not a header ({_explain(error)})"
             ) from error
-        if version != SCHEMA_VERSION:
+        if version not in READABLE_VERSIONS:
             raise LogError(
-                f"{self.name} line 1: schema_version is {version}, but this evenflow reads {SCHEMA_VERSION}; "
+                f"{self.name} line 1: schema_version is {version}, but this evenflow reads "
+                f"{' and '.join(map(str, READABLE_VERSIONS))}; "
                 "read the log with the evenflow that wrote it"
             )
         try:

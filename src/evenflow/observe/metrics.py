@@ -3,7 +3,7 @@
 The live server feeds each step's events; feeding the same events from a log gives the same numbers, to the last bit.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -25,7 +25,8 @@ FactT = TypeVar("FactT")
 class Metrics(Collector):
     """One engine's metrics in a registry of their own. Feed and render from one thread.
 
-    Either `feed` it, or have a `SpanFeed` of the same `spans` call `take`.
+    Either `feed` it, or have a `SpanFeed` of the same `spans` call `take`; who does so only now and then sets `settle`,
+    which is called when someone is about to look.
     """
 
     def __init__(self, model_name: str, engine: str = "0", spans: SpanFold | None = None) -> None:
@@ -33,6 +34,7 @@ class Metrics(Collector):
         self._spans = SpanFold() if spans is None else spans
         self._last_step: StepRecord | None = None
         self._engine_is_gone = False
+        self.settle: Callable[[], None] = lambda: None
         self._state = _series(METRICS.state)
         self._step = _series(METRICS.step)
         self._preempted = _series(METRICS.preempted)
@@ -76,6 +78,7 @@ class Metrics(Collector):
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Family]:
+        self.settle()
         view = EngineView(SpanFold(), None) if self._engine_is_gone else EngineView(self._spans, self._last_step)
         for state in self._state:
             state.put(view)

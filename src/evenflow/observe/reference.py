@@ -16,6 +16,7 @@ from evenflow.core.plan import Door, LeftOut, WaitReason
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason
 from evenflow.observe.grafana import dashboard
+from evenflow.observe.lines import READABLE_VERSIONS
 from evenflow.observe.metric import Metric
 from evenflow.observe.metrics import LABEL_NAMES
 from evenflow.observe.metrics_table import METRICS
@@ -85,7 +86,8 @@ def events_page() -> str:
         "log. A field that is missing, unknown or of another type is an error.",
         "",
         "The schema version is a number that rises whenever a field or an event is added, removed, or comes to mean",
-        "something else. A reader refuses every version but its own, with a sentence that names both.",
+        "something else. This evenflow reads " + " and ".join(map(str, READABLE_VERSIONS)) + ", and refuses every other",
+        "with a sentence that names both.",
         "",
         "With `--event-log-max-size` a full file `run.jsonl` is renamed to `run.jsonl.1`, the next to `run.jsonl.2`,",
         "and so on; `run.jsonl` is always the one being written, and the last `--event-log-keep` full ones stay. Each",
@@ -93,8 +95,9 @@ def events_page() -> str:
         "Neither a line nor a step is split between parts. Whatever reads `run.jsonl` reads its parts first, in order;",
         "one that is missing in between is an error.",
         "",
-        "A `StepRecord` line leaves out `emitted` if every request in `scheduled` got one token, in that order, and",
-        "`left_out` and `doors` if they are empty.",
+        "A `StepRecord` line leaves out `scheduled` if it is that of the last `StepRecord` line before it in the same",
+        "file (as it is while a batch only decodes), `emitted` if every request in `scheduled` got one token, in that",
+        "order, and `left_out` and `doors` if they are empty. `evenflow log F --to F.csv` writes everything out.",
         "",
         "The events of one step come in this order: `Preempted` and `Scheduled` (at its start), `FirstToken` and",
         "`Finished` (at its end), `StepRecord`.",

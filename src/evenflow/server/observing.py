@@ -36,7 +36,7 @@ UNFOLDED = 64
 class Observer:
     """What a server remembers of its engine's events. Feed and read it on one thread.
 
-    With `metrics`, which must be of the same `spans`, one fold of the events serves both; `settle` before reading them.
+    With `metrics`, which must be of the same `spans`, one fold of the events serves both.
     """
 
     def __init__(
@@ -53,6 +53,8 @@ class Observer:
         self._tails = GroupTails()
         self._last_step: StepRecord | None = None
         takers = (self._tails.take,) if metrics is None else (metrics.take, self._tails.take)
+        if metrics is not None:
+            metrics.settle = self.settle
         self._spans = SpanFeed(SpanFold() if spans is None else spans, takers)
 
     def feed(self, events: Sequence[Event]) -> None:

@@ -44,7 +44,7 @@ def test_every_event_of_real_runs_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_the_header_has_the_schema_version_and_the_settings(tmp_path: Path) -> None:
     lines = write(tmp_path / "run.jsonl", list(alone()))
-    assert lines[0] == '{"type":"Log","schema_version":2,"part":1,"settings":{"max_num_seqs":"8"}}'
+    assert lines[0] == '{"type":"Log","schema_version":3,"part":1,"settings":{"max_num_seqs":"8"}}'
     with read_log(tmp_path / "run.jsonl") as log:
         assert log.header.settings == {"max_num_seqs": "8"}
 
@@ -63,6 +63,39 @@ def test_a_step_line_leaves_out_what_says_nothing_new(tmp_path: Path) -> None:
     assert read(tmp_path / "run.jsonl") == [usual, unusual]
 
 
+def test_a_step_line_leaves_out_whom_it_fed_where_the_step_before_fed_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events: list[Event] = [
+        step(1, 0.0, 1.0, emitted="ab"),
+        step(2, 1.0, 2.0, emitted="ab"),
+        arrived("c", 2.0),
+        step(3, 2.0, 3.0, emitted="a", fed="ab"),
+        step(4, 3.0, 4.0, emitted="b"),
+    ]
+    lines = write(path, events)[1:]
+    assert ['"scheduled"' in line for line in lines] == [True, False, False, False, True]
+    assert ['"emitted"' in line for line in lines] == [False, False, False, True, False]
+    found = read(path)
+    assert found == events
+    assert isinstance(found[0], StepRecord) and isinstance(found[1], StepRecord)
+    assert found[1].scheduled is found[0].scheduled, "a long log is small in memory too"
+
+
+def test_a_log_whose_first_step_does_not_say_whom_it_fed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lines = write(path, [step(1, 0.0, 1.0, emitted="ab"), step(2, 1.0, 2.0, emitted="ab")])
+    path.write_text("\n".join([lines[0], lines[2], ""]))
+    with pytest.raises(LogError, match=r"line 2: field scheduled: it may be left out only where an earlier line"):
+        read(path)
+
+
+def test_a_log_of_the_version_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, list(alone()))
+    path.write_text(path.read_text().replace('"schema_version":3', '"schema_version":2'))
+    assert read(path) == list(alone())
+
+
 def test_a_step_that_gave_nobody_a_token_is_told_from_one_that_gave_everybody_one(tmp_path: Path) -> None:
     events: list[Event] = [step(1, 0.0, 1.0, emitted="", fed="a"), step(2, 1.0, 2.0, emitted="a")]
     write(tmp_path / "run.jsonl", events)
@@ -77,7 +110,7 @@ def test_a_compressed_log_is_read_too(tmp_path: Path) -> None:
 
 def test_lines_reach_the_disk_by_time_by_size_and_when_the_engine_falls_idle(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    with EventLogWriter(path, flush_bytes=2_000, flush_seconds=1.0) as log:
+    with EventLogWriter(path, flush_events=20, flush_seconds=1.0) as log:
         log.write([arrived("a", 0.0), step(1, 10.0, 10.5, emitted="a")])
         assert lines_of(path) == 3
         log.write([step(2, 10.5, 11.0, emitted="a")])
@@ -165,8 +198,8 @@ def test_a_line_that_was_cut_off_is_called_that(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "is empty; an event log begins with a header line"),
-        (b'{"type":"Log","schema_version":7,"codec":"x"}\n', "schema_version is 7, but this evenflow reads 2"),
-        (b'{"type":"Log","schema_version":2,"codec":"x"}\n', "line 1: field codec: Object contains unknown field"),
+        (b'{"type":"Log","schema_version":7,"codec":"x"}\n', "schema_version is 7, but this evenflow reads 2 and 3"),
+        (b'{"type":"Log","schema_version":3,"codec":"x"}\n', "line 1: field codec: Object contains unknown field"),
         (b'{"type":"Arrived"}\n', "is not an event log: its first line is not a header"),
         (b"TIMESTAMP,ContextTokens\n", "is not an event log: its first line is not a header"),
         (b"\x1f\x8b\x08\x00", "is not an event log: its first line is not a header"),
