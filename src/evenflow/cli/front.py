@@ -36,7 +36,7 @@ def serve(
     client = EngineClient(link, tokenizer)
     spans, shutdown = SpanFold(), Shutdown()
     metrics = Metrics(model_name=name, spans=spans)
-    observer = Observer(spans=spans, metrics=metrics)
+    observer = Observer(spans=spans, metrics=metrics, engine_is_gone=lambda: client.state is EngineState.DEAD)
     client.subscribe(observer.feed)
     dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
     with ExitStack() as stack:

@@ -34,7 +34,7 @@ from evenflow.engine.config import EngineConfig
 from evenflow.engine.core import EngineCore
 from evenflow.engine.loop import run
 from evenflow.engine.messages import Abort, Add, AskPolicy, Command, InboxClosed, StepResult
-from evenflow.engine.transport import Failed, FrameReader, Message, Ready, Start, encode
+from evenflow.engine.transport import Failed, FrameReader, FrameWriter, Message, Ready, Start
 
 CoreBuilder = Callable[[EngineConfig], tuple[EngineCore, EngineFacts]]
 
@@ -53,6 +53,7 @@ class FrontChannel:
         self._sock = sock
         self._max_backlog_bytes = max_backlog_bytes
         self._reader = FrameReader()
+        self._writer = FrameWriter()
         self._commands: list[Command] = []
         self._backlog: deque[memoryview] = deque()
         self._backlog_bytes = 0
@@ -91,7 +92,7 @@ class FrontChannel:
 
     def deliver(self, message: Message) -> None:
         """Send what the socket takes now and keep the rest; wait only while more than `max_backlog_bytes` are kept."""
-        frame = memoryview(encode(message))
+        frame = memoryview(self._writer.encode(message))
         self._backlog.append(frame)
         self._backlog_bytes += len(frame)
         self._flush()
@@ -103,7 +104,7 @@ class FrontChannel:
         """Send this and everything before it, and wait until it is gone, but not for ever."""
         self._sock.settimeout(_LAST_WORDS_SECONDS)
         with suppress(OSError):  # if nobody listens, the exit status and stderr have the news
-            self._sock.sendall(b"".join([*self._backlog, encode(message)]))
+            self._sock.sendall(b"".join([*self._backlog, self._writer.encode(message)]))
 
     def _receive(self) -> bytes:
         try:

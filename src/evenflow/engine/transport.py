@@ -6,17 +6,21 @@
 one wake-up and one read per step. Decoding is strict: a frame of another shape than its type is a `TransportError`.
 
 msgspec packs the core's dataclasses and tuples as they are, but takes no union of dataclasses: an event is packed as
-its place in `_EVENTS` and its own bytes.
+its place in `_EVENTS` and its own bytes. A step's record that fed whom the record before it fed, and gave them what it
+gave, says only that (`_SAME_AGAIN`): of 120 requests that decode it is 8 us instead of 25 us for the reader, and one
+tuple in his memory instead of one per step. So the frames of one connection are read in the order they were written in.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from evenflow.core.events import Event
+from evenflow.core.events import Event, StepRecord
 from evenflow.core.plan import RequestOutput
+from evenflow.core.request import RequestId
 from evenflow.engine.api import EngineFacts
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.messages import Abort, Add, AskPolicy, PolicyAnswer, Refusal, StepResult
@@ -78,40 +82,67 @@ _DECODERS: list[msgspec.msgpack.Decoder[Any]] = [
 _EVENT_DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(event) for event in _EVENTS]
 
 
+_SAME_AGAIN = len(_EVENTS)
+_FED = ("scheduled", "emitted")
+_OTHER_FIELDS = [field for field in fields(StepRecord) if field.name not in _FED]
+_FED_AT = [field.name for field in fields(StepRecord)].index("scheduled")
+assert [field.name for field in fields(StepRecord)][_FED_AT : _FED_AT + 2] == list(_FED)
+_other_values = attrgetter(*(field.name for field in _OTHER_FIELDS))
+# A tuple type that is made from the record's fields is no type that a checker knows.
+_other_decoder: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(
+    tuple.__class_getitem__(tuple(field.type for field in _OTHER_FIELDS))
+)
+_Fed = tuple[tuple[tuple[RequestId, int], ...], tuple[RequestId, ...]]
+
+
 def encode(message: Message) -> bytes:
-    """The message as one frame. Raises TransportError if there is none: too long, or a number or text msgpack lacks."""
-    try:
-        payload = _encode(_pack_step(message) if isinstance(message, StepResult) else message)
-    except (OverflowError, UnicodeEncodeError) as error:
-        raise TransportError(str(error)) from error
-    if len(payload) > MAX_FRAME_BYTES:
-        raise TransportError(f"a message of {len(payload)} bytes; the most is {MAX_FRAME_BYTES}")
-    return _HEADER.pack(len(payload), _KIND_OF[type(message)]) + payload
+    """The message as one frame that needs none before it. Raises TransportError like `FrameWriter`."""
+    return FrameWriter().encode(message)
 
 
-def _pack_step(result: StepResult) -> _PackedStep:
-    events = [_PackedEvent(_EVENT_KIND_OF[type(event)], msgspec.Raw(_encode(event))) for event in result.events]
-    return _PackedStep(result.outputs, tuple(events), result.refusals, result.answers)
+class FrameWriter:
+    """The messages of one connection as frames, in order."""
 
+    __slots__ = ("_fed",)
 
-def _decode(kind: int, payload: bytes) -> Message:
-    try:
-        message: Message | _PackedStep = _DECODERS[kind].decode(payload)
-        if isinstance(message, _PackedStep):
-            events = tuple([_EVENT_DECODERS[event.kind].decode(event.payload) for event in message.events])
-            return StepResult(message.outputs, events, message.refusals, message.answers)
-    except (IndexError, msgspec.DecodeError) as error:
-        raise TransportError(f"a frame of kind {kind} does not decode: {error}") from error
-    return message
+    def __init__(self) -> None:
+        self._fed: _Fed | None = None  # of the last record that was written
+
+    def encode(self, message: Message) -> bytes:
+        """Raises TransportError if there is no such frame: too long, or a number or text msgpack lacks."""
+        try:
+            payload = _encode(self._pack_step(message) if isinstance(message, StepResult) else message)
+            if len(payload) > MAX_FRAME_BYTES:
+                raise TransportError(f"a message of {len(payload)} bytes; the most is {MAX_FRAME_BYTES}")
+        except (OverflowError, UnicodeEncodeError) as error:
+            self._fed = None
+            raise TransportError(str(error)) from error
+        except TransportError:
+            self._fed = None  # it is not sent, so nothing may refer to it
+            raise
+        return _HEADER.pack(len(payload), _KIND_OF[type(message)]) + payload
+
+    def _pack_step(self, result: StepResult) -> _PackedStep:
+        events = tuple(map(self._pack_event, result.events))
+        return _PackedStep(result.outputs, events, result.refusals, result.answers)
+
+    def _pack_event(self, event: Event) -> _PackedEvent:
+        if isinstance(event, StepRecord):
+            last, self._fed = self._fed, (event.scheduled, event.emitted)
+            # The engine tells the same with the same objects; to compare what is in them would cost what it saves.
+            if last is not None and last[0] is event.scheduled and last[1] is event.emitted:
+                return _PackedEvent(_SAME_AGAIN, msgspec.Raw(_encode(_other_values(event))))
+        return _PackedEvent(_EVENT_KIND_OF[type(event)], msgspec.Raw(_encode(event)))
 
 
 class FrameReader:
     """Bytes in whatever pieces they come, whole messages out."""
 
-    __slots__ = ("_buffer",)
+    __slots__ = ("_buffer", "_fed")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._fed: _Fed | None = None  # of the last record that was read
 
     def feed(self, data: bytes) -> list[Message]:
         buffer = self._buffer
@@ -125,7 +156,28 @@ class FrameReader:
             end = begin + _HEADER.size + length
             if len(buffer) < end:
                 break
-            messages.append(_decode(kind, bytes(buffer[begin + _HEADER.size : end])))
+            messages.append(self._decode(kind, bytes(buffer[begin + _HEADER.size : end])))
             begin = end
         del buffer[:begin]
         return messages
+
+    def _decode(self, kind: int, payload: bytes) -> Message:
+        try:
+            message: Message | _PackedStep = _DECODERS[kind].decode(payload)
+            if isinstance(message, _PackedStep):
+                events = tuple(map(self._unpack_event, message.events))
+                return StepResult(message.outputs, events, message.refusals, message.answers)
+        except (IndexError, msgspec.DecodeError) as error:
+            raise TransportError(f"a frame of kind {kind} does not decode: {error}") from error
+        return message
+
+    def _unpack_event(self, packed: _PackedEvent) -> Event:
+        if packed.kind == _SAME_AGAIN:
+            if self._fed is None:
+                raise TransportError("a record is like the one before it, and there is none")
+            values = _other_decoder.decode(packed.payload)
+            return StepRecord(*values[:_FED_AT], *self._fed, *values[_FED_AT:])
+        event: Event = _EVENT_DECODERS[packed.kind].decode(packed.payload)
+        if isinstance(event, StepRecord):
+            self._fed = event.scheduled, event.emitted
+        return event

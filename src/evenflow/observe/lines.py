@@ -104,7 +104,7 @@ class ToLines:
         values = _VALUES[type(event)](event)
         if isinstance(event, StepRecord):
             last, scheduled = self._last, None
-            if event.scheduled != last.scheduled:
+            if event.scheduled is not last.scheduled and event.scheduled != last.scheduled:
                 scheduled = event.scheduled
                 last.fed(scheduled)
             emitted = None if event.emitted == last.everyone else event.emitted

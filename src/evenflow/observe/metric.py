@@ -43,10 +43,14 @@ class EngineView(NamedTuple):
     last_step: StepRecord | None
 
     @property
-    def kv_usage(self) -> float:
+    def kv_blocks_used(self) -> int:
         """Blocks that no running request holds are free, whatever they cache; so 0 when nobody runs."""
-        step = self.last_step
-        return step.kv_blocks_used / step.kv_blocks_total if step is not None and self.spans.num_running else 0.0
+        return self.last_step.kv_blocks_used if self.last_step is not None and self.spans.num_running else 0
+
+    @property
+    def kv_usage(self) -> float:
+        used = self.kv_blocks_used
+        return used / self.last_step.kv_blocks_total if used and self.last_step is not None else 0.0
 
     @property
     def host_kv_usage(self) -> float:

@@ -28,11 +28,14 @@ from evenflow.core.events import (
     Scheduled,
     StepRecord,
 )
-from evenflow.core.plan import EVERYBODY, Door, lane_of
+from evenflow.core.plan import EVERYBODY, Door, WaitReason, lane_of
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.waits import ITERATION, UNEXPLAINED
 
 WAITING: Final = frozenset({"queue", "preempted", "stalled"})
+_TOKENS_WENT_ELSEWHERE: Final = frozenset(
+    reason.value for reason in (WaitReason.BUDGET, WaitReason.PREFILL_SHARE, WaitReason.DECODE_SHARE)
+)
 
 
 @dataclass(slots=True)
@@ -40,8 +43,9 @@ class Phase:
     """`reason` is set where it waited; `behind` is the head of the queue whose door was shut, unless that was itself.
 
     `first_step`..`last_step` took part, `num_steps` of them; they fed it `num_tokens`. `batch` is the most requests
-    that shared a step. `sharers` counts, per other request, the steps they were fed together. `between_seconds` of the
-    phase no step ran.
+    that shared a step. `sharers` counts, per other request, the steps they were fed together. Where it waited because
+    the tokens of the steps went to others, `spent_on` says to whom, and how many. `between_seconds` of the phase no step
+    ran.
     """
 
     kind: str
@@ -55,6 +59,7 @@ class Phase:
     num_tokens: int = 0
     batch: int = 0
     sharers: Counter[RequestId] = field(default_factory=Counter)
+    spent_on: Counter[RequestId] = field(default_factory=Counter)
     between_seconds: float = 0.0
 
     @property
@@ -202,6 +207,7 @@ class StoryTeller:
         else:
             reason = next((r.value for request_id, r in record.left_out if request_id == self._id), UNEXPLAINED)
         sharers = Counter(other for other, _ in record.scheduled if other != self._id) if fed else Counter()
+        spent_on = Counter(dict(record.scheduled)) if reason in _TOKENS_WENT_ELSEWHERE else Counter()
         return Phase(
             kind,
             self._mark,
@@ -213,6 +219,7 @@ class StoryTeller:
             num_tokens=fed,
             batch=record.num_scheduled if fed else 0,
             sharers=sharers,
+            spent_on=spent_on,
             between_seconds=max(0.0, record.start - self._mark),
         )
 
@@ -230,6 +237,8 @@ class StoryTeller:
         wait.num_steps += 1
         wait.first_step = record.step if wait.first_step is None else wait.first_step
         wait.last_step = record.step
+        if reason in _TOKENS_WENT_ELSEWHERE:
+            wait.spent_on.update(dict(record.scheduled))
 
     def _door(self, record: StepRecord) -> Door | None:
         """The nearest that speaks for it: its flow's, its lane's, or everybody's."""
@@ -276,6 +285,7 @@ class StoryTeller:
         last.num_tokens += phase.num_tokens
         last.batch = max(last.batch, phase.batch)
         last.sharers.update(phase.sharers)
+        last.spent_on.update(phase.spent_on)
         last.first_step = phase.first_step if last.first_step is None else last.first_step
         last.last_step = phase.last_step if phase.last_step is not None else last.last_step
 

@@ -37,7 +37,7 @@ class TokenFold:
         if self._gone:
             self._batch = tuple([request_id for request_id in self._batch if request_id not in self._gone])
             self._gone.clear()
-        if emitted == self._batch:
+        if emitted is self._batch or emitted == self._batch:
             gaps = [(end - self._ends[-1], len(emitted))]
         elif (joined := self._joined_behind(emitted)) is not None:
             gaps = [(end - self._ends[-1], len(self._batch))] if self._batch else []

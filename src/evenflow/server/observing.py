@@ -15,6 +15,7 @@ from evenflow.core.errors import InvalidRequest
 from evenflow.core.events import Event, StepRecord
 from evenflow.observe.fold import SpanFeed, SpanFold
 from evenflow.observe.group_tails import GroupRow, GroupTails
+from evenflow.observe.metric import EngineView
 from evenflow.observe.metrics import Metrics
 from evenflow.observe.recent import RecentEvents
 from evenflow.observe.sketch import Sketch
@@ -36,7 +37,8 @@ UNFOLDED = 64
 class Observer:
     """What a server remembers of its engine's events. Feed and read it on one thread.
 
-    With `metrics`, which must be of the same `spans`, one fold of the events serves both.
+    With `metrics`, which must be of the same `spans`, one fold of the events serves both. An engine that is gone had no
+    time to say what became of its requests: it runs none.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Observer:
         events_kept: int = EVENTS_KEPT,
         spans: SpanFold | None = None,
         metrics: Metrics | None = None,
+        engine_is_gone: Callable[[], bool] = lambda: False,
     ) -> None:
         self._now = now
         self._recent = RecentEvents(events_kept)
@@ -55,7 +58,9 @@ class Observer:
         takers = (self._tails.take,) if metrics is None else (metrics.take, self._tails.take)
         if metrics is not None:
             metrics.settle = self.settle
-        self._spans = SpanFeed(SpanFold() if spans is None else spans, takers)
+        self._fold = SpanFold() if spans is None else spans
+        self._spans = SpanFeed(self._fold, takers)
+        self._engine_is_gone = engine_is_gone
 
     def feed(self, events: Sequence[Event]) -> None:
         self._recent.extend(events)
@@ -96,10 +101,25 @@ class Observer:
             "object": "stats",
             "now": self._now(),
             "finished": self._tails.num_finished,
-            "engine": _engine(self._last_step),
+            "engine": self._engine(),
             "windows": {window: [_row(row) for row in self._tails.rows(window, now=self._now())] for window in windows},
         }
         return _json(body)
+
+    def _engine(self) -> dict[str, object] | None:
+        """What it runs and holds now, also where requests ended after its last step; None before the first."""
+        step = self._last_step
+        if step is None:
+            return None
+        view = EngineView(SpanFold() if self._engine_is_gone() else self._fold, step)
+        return {
+            "step": step.step,
+            "running": view.spans.num_running,
+            "waiting": view.spans.num_waiting,
+            "kv_blocks_used": view.kv_blocks_used,
+            "kv_blocks_total": step.kv_blocks_total,
+            "token_budget": step.token_budget,
+        }
 
     async def request(self, request: Request) -> Response:
         """`?format=json|text|svg`."""
@@ -139,20 +159,6 @@ _NO_SCRIPTS = {"content-security-policy": "default-src 'none'; style-src 'unsafe
 
 def _json(body: object) -> Response:
     return Response(msgspec.json.encode(body), media_type="application/json")
-
-
-def _engine(step: StepRecord | None) -> dict[str, object] | None:
-    """As of the last step, whenever that was; None before the first."""
-    if step is None:
-        return None
-    return {
-        "step": step.step,
-        "running": step.running,
-        "waiting": step.waiting,
-        "kv_blocks_used": step.kv_blocks_used,
-        "kv_blocks_total": step.kv_blocks_total,
-        "token_budget": step.token_budget,
-    }
 
 
 def _row(row: GroupRow) -> dict[str, object]:
@@ -206,6 +212,7 @@ def _story(story: Story) -> dict[str, object]:
                 "steps": phase.num_steps,
                 "tokens": phase.num_tokens,
                 "batch": phase.batch,
+                "spent_on": [[name, tokens] for name, tokens in phase.spent_on.most_common(16)],
                 "with": [[name, steps] for name, steps in phase.sharers.most_common(16)],
             }
             for phase in story.phases

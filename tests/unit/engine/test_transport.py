@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenflow.core.events import Event
+from evenflow.core.events import Event, StepRecord
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
 from evenflow.engine.config import Dtype, EngineConfig
 from evenflow.engine.messages import Abort, Add, StepResult
-from evenflow.engine.transport import MAX_FRAME_BYTES, Failed, FrameReader, Message, TransportError, encode
+from evenflow.engine.transport import MAX_FRAME_BYTES, Failed, FrameReader, FrameWriter, Message, TransportError, encode
+from story import step
 
 
 def examples(kind: Any) -> Iterator[Any]:  # of any type that a message may hold
@@ -76,6 +77,42 @@ def test_every_kind_of_message_and_event_comes_back_as_it_was() -> None:
     reader = FrameReader()
     for message in ALL_MESSAGES:
         assert reader.feed(encode(message)) == [message]
+
+
+def _records_of(message: Message) -> list[StepRecord]:
+    assert isinstance(message, StepResult)
+    return [event for event in message.events if isinstance(event, StepRecord)]
+
+
+def test_a_record_like_the_last_one_is_short_comes_back_whole_and_shares_its_tuples() -> None:
+    first = step(1, 0.0, 1.0, emitted="a" * 200)
+    again = dataclasses.replace(first, step=2, start=1.0, end=2.0)
+    other = step(3, 2.0, 3.0, emitted="a" * 200)
+    results = [StepResult((), (record,), (), ()) for record in (first, again, other, dataclasses.replace(other, step=4))]
+    writer, reader = FrameWriter(), FrameReader()
+    frames = [writer.encode(result) for result in results]
+    assert [len(frame) < 1000 for frame in frames] == [False, True, False, True]
+    received = reader.feed(b"".join(frames))
+    assert received == results
+    (one,), (two,) = map(_records_of, received[:2])
+    assert one.scheduled is two.scheduled
+    assert one.emitted is two.emitted
+
+
+def test_a_record_like_one_that_never_came_is_refused() -> None:
+    writer = FrameWriter()
+    record = step(1, 0.0, 1.0, emitted="a")
+    writer.encode(StepResult((), (record,), (), ()))
+    with pytest.raises(TransportError, match="there is none"):
+        FrameReader().feed(writer.encode(StepResult((), (record,), (), ())))
+
+
+def test_nothing_refers_to_a_frame_that_could_not_be_made() -> None:
+    writer = FrameWriter()
+    record = step(1, 0.0, 1.0, emitted="a")
+    with pytest.raises(TransportError):
+        writer.encode(StepResult((), (record, dataclasses.replace(record, step=2**70)), (), ()))
+    assert FrameReader().feed(writer.encode(StepResult((), (record,), (), ()))) == [StepResult((), (record,), (), ())]
 
 
 @given(cuts=st.lists(st.integers(0, 10**6), max_size=20))

@@ -96,6 +96,27 @@ def test_a_running_request_that_a_step_left_out_stalled_for_a_reason() -> None:
     assert stalled.reason is not None
 
 
+def test_a_wait_for_tokens_names_who_got_them() -> None:
+    story = told(
+        arrived("a", 0.0),
+        step(1, 0.0, 1.0, fed="xy", door=WaitReason.BUDGET, head="a"),
+        step(2, 1.0, 2.0, fed="x", door=WaitReason.BUDGET, head="a"),
+        scheduled("a", 3, 2.0),
+        step(3, 2.0, 3.0, fed="a"),
+        step(4, 3.0, 4.0, fed="z", left_out="a"),
+        step(5, 4.0, 5.0, fed="zy", left_out="a"),
+    )
+    queue, prefill, stalled = story.phases
+    assert (queue.reason, queue.behind, queue.spent_on) == ("budget", None, {"x": 2, "y": 1})
+    assert (stalled.reason, stalled.spent_on) == ("budget", {"z": 2, "y": 1})
+    assert not prefill.spent_on
+
+
+def test_a_wait_for_a_seat_names_nobodys_tokens() -> None:
+    story = told(arrived("a", 0.0), step(1, 0.0, 1.0, fed="x", door=WaitReason.MAX_NUM_SEQS, head="a"))
+    assert not story.phases[-1].spent_on
+
+
 def test_who_shared_its_steps_is_counted() -> None:
     story = told(
         arrived("a", 0.0),

@@ -7,12 +7,13 @@ import pytest
 from starlette.applications import Starlette
 
 from evenflow.core.errors import EvenflowError
+from evenflow.core.request import FinishReason
 from evenflow.observe.fold import SpanFold
 from evenflow.observe.metrics import Metrics
 from evenflow.server.app import answer_error
 from evenflow.server.observing import Observer
 from recording import busy_runs
-from story import alone, arrived
+from story import alone, arrived, finished, first_token, scheduled, step
 
 
 def ask(observer: Observer, path: str) -> httpx.Response:
@@ -42,6 +43,28 @@ def test_stats_has_every_window_with_parts_that_sum_to_ttft(observer: Observer) 
     assert sum(row["ttft_parts_mean_seconds"].values()) == row["ttft_seconds"]["mean"] == 3.0
     assert body["finished"] == {"length": 1}
     assert body["engine"]["step"] == 3
+
+
+def test_stats_tell_the_engine_as_it_is_now_and_not_as_of_its_last_step() -> None:
+    gone: list[bool] = []
+    observer = Observer(engine_is_gone=lambda: bool(gone))
+
+    def engine() -> tuple[int, int, int]:
+        told = ask(observer, "/v1/stats").json()["engine"]
+        return told["running"], told["waiting"], told["kv_blocks_used"]
+
+    observer.feed([arrived("a", 0.0), arrived("b", 0.0), arrived("c", 0.0), scheduled("a", 1, 0.0)])
+    observer.feed([scheduled("b", 1, 0.0), first_token("a", 1, 1.0), first_token("b", 1, 1.0)])
+    observer.feed([step(1, 0.0, 1.0, emitted="ab", running=2, waiting=1)])
+    assert engine() == (2, 1, 2)
+    observer.feed([finished("c", 1, 1.5, reason=FinishReason.ABORT, outputs=0)])
+    observer.feed([finished("a", 1, 1.5, reason=FinishReason.ABORT)])
+    assert engine() == (1, 0, 2)
+    gone.append(True)
+    assert engine() == (0, 0, 0), "what a dead engine ran, nobody runs"
+    gone.clear()
+    observer.feed([finished("b", 1, 1.75, reason=FinishReason.ABORT)])
+    assert engine() == (0, 0, 0)
 
 
 def test_one_window_may_be_asked_for_and_an_unknown_one_is_refused(observer: Observer) -> None:
