@@ -1,7 +1,7 @@
 """A load run while it runs: what the client sees of each request, joined with what the engine's event log says of it.
 
 Only the engine knows whether a request without a token yet waits for a seat or is having its prompt computed, and which
-requests an iteration ran; only the client knows when its tokens came. The log lags behind by a fraction of a second,
+requests an iteration ran; only the client knows when its tokens came. The log lags behind by up to a second,
 so where the two disagree about the same thing, the client is right.
 """
 

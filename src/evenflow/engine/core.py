@@ -244,8 +244,8 @@ class EngineCore:
 class _Fed:
     """Whom steps fed and gave a token, as records tell it: the same objects as before as long as it is the same.
 
-    So a decoding batch of any size is one tuple for many records, and whoever reads them (the log, the folds, the pipe to
-    another process) sees in one comparison that nothing changed. Comparing ids costs half of what building the pairs does.
+    So a decoding batch of any size is one tuple for many records, and whoever reads them (the log, the folds, the pipe
+    to another process) sees in one comparison that nothing changed. Comparing ids costs half of building the pairs.
     """
 
     __slots__ = ("_emitted", "_ids", "_nums", "_scheduled")

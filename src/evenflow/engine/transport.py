@@ -176,7 +176,7 @@ class FrameReader:
             if self._fed is None:
                 raise TransportError("a record is like the one before it, and there is none")
             values = _other_decoder.decode(packed.payload)
-            return StepRecord(*values[:_FED_AT], *self._fed, *values[_FED_AT:])
+            return StepRecord(*(*values[:_FED_AT], *self._fed, *values[_FED_AT:]))
         event: Event = _EVENT_DECODERS[packed.kind].decode(packed.payload)
         if isinstance(event, StepRecord):
             self._fed = event.scheduled, event.emitted

@@ -6,8 +6,7 @@ never got a token has no TTFT: it is counted in `num_requests` and by its finish
 
 Tenants come from clients, so their number has a bound: the first MAX_NAMES have their own row, all others share one.
 
-Who ended is gathered and counted when someone asks, or when GATHERED have ended: 35 us a request instead of 300
-(tally.py says how, `evenflow bench recording` how much).
+Who ended is gathered and counted when someone asks, or when GATHERED have ended (tally.py says why).
 """
 
 from collections import Counter
@@ -17,7 +16,8 @@ from itertools import groupby
 from typing import Final
 
 from evenflow.core.events import Event
-from evenflow.observe.fold import Folded, SpanFeed, SpanFold
+from evenflow.observe.feed import Folded, SpanFeed
+from evenflow.observe.fold import SpanFold
 from evenflow.observe.length_groups import LengthGroups
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.spans import RequestSpan

@@ -78,15 +78,18 @@ class EventLogWriter:
             return
         self._gathered.append(events)
         self._num_gathered += len(events)
-        last_step = next((event for event in reversed(events) if isinstance(event, StepRecord)), None)
+        # Between two steps every line touched here is fetched from memory, so it is few: usually the record comes last.
+        last = events[-1] if events else None
+        if type(last) is not StepRecord:
+            last = next((event for event in reversed(events) if isinstance(event, StepRecord)), None)
         if (
-            last_step is None
-            or last_step.running + last_step.waiting == 0
-            or last_step.end - self._last_flush >= self._flush_seconds
+            last is None
+            or last.end - self._last_flush >= self._flush_seconds
+            or last.running + last.waiting == 0
             or self._num_gathered >= self._flush_events
         ):
             self.flush()
-            self._last_flush = last_step.end if last_step is not None else self._last_flush
+            self._last_flush = last.end if last is not None else self._last_flush
 
     def flush(self) -> None:
         """Hand everything to the operating system."""

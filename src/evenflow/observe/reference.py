@@ -86,7 +86,9 @@ def events_page() -> str:
         "log. A field that is missing, unknown or of another type is an error.",
         "",
         "The schema version is a number that rises whenever a field or an event is added, removed, or comes to mean",
-        "something else. This evenflow reads " + " and ".join(map(str, READABLE_VERSIONS)) + ", and refuses every other",
+        "something else. This evenflow reads "
+        + " and ".join(map(str, READABLE_VERSIONS))
+        + ", and refuses every other",
         "with a sentence that names both.",
         "",
         "With `--event-log-max-size` a full file `run.jsonl` is renamed to `run.jsonl.1`, the next to `run.jsonl.2`,",

@@ -44,8 +44,8 @@ class Phase:
 
     `first_step`..`last_step` took part, `num_steps` of them; they fed it `num_tokens`. `batch` is the most requests
     that shared a step. `sharers` counts, per other request, the steps they were fed together. Where it waited because
-    the tokens of the steps went to others, `spent_on` says to whom, and how many. `between_seconds` of the phase no step
-    ran.
+    the tokens of the steps went to others, `spent_on` says to whom, and how many. `between_seconds` of the phase no
+    step ran.
     """
 
     kind: str

@@ -8,7 +8,7 @@ from html import escape
 from typing import Final
 
 from evenflow.observe.story import Phase, Story
-from evenflow.observe.story_text import reason_in_words
+from evenflow.observe.story_text import reason_in_words, whom
 from evenflow.observe.summary import format_seconds
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
@@ -85,6 +85,8 @@ def _title(phase: Phase, begin: float) -> str:
     said = f"{phase.kind} +{phase.start - begin:.4f} s, {format_seconds(phase.seconds)}"
     if phase.reason is not None:
         said += f": {reason_in_words(phase.reason)}"
+    if phase.spent_on:
+        said += f": {whom(phase)}"
     if phase.behind is not None:
         said += f", behind {phase.behind}"
     if phase.num_tokens:

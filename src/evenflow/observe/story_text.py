@@ -96,7 +96,7 @@ def _what(phase: Phase) -> str:
         case _:
             said = f"{_KINDS[phase.kind]}: {reason_in_words(phase.reason or UNEXPLAINED)}"
             if phase.spent_on:
-                said += f": {_whom(phase)}"
+                said += f": {whom(phase)}"
             if phase.behind is not None:
                 said += f", behind {phase.behind}"
             return said + (f" ({_steps(phase)})" if phase.num_steps else "") + _pauses(phase)
@@ -105,7 +105,7 @@ def _what(phase: Phase) -> str:
 _KINDS = {"queue": "waited", "preempted": "waited after a preemption", "stalled": "left out of the step"}
 
 
-def _whom(phase: Phase) -> str:
+def whom(phase: Phase) -> str:
     """Who got the tokens meanwhile, the greediest first."""
     most = phase.spent_on.most_common(_SHARERS_NAMED)
     rest = len(phase.spent_on) - len(most)

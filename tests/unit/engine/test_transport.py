@@ -88,7 +88,9 @@ def test_a_record_like_the_last_one_is_short_comes_back_whole_and_shares_its_tup
     first = step(1, 0.0, 1.0, emitted="a" * 200)
     again = dataclasses.replace(first, step=2, start=1.0, end=2.0)
     other = step(3, 2.0, 3.0, emitted="a" * 200)
-    results = [StepResult((), (record,), (), ()) for record in (first, again, other, dataclasses.replace(other, step=4))]
+    results = [
+        StepResult((), (record,), (), ()) for record in (first, again, other, dataclasses.replace(other, step=4))
+    ]
     writer, reader = FrameWriter(), FrameReader()
     frames = [writer.encode(result) for result in results]
     assert [len(frame) < 1000 for frame in frames] == [False, True, False, True]

@@ -1,15 +1,23 @@
 """Groups of a server that never ends: which requests are where, in which window, and that the parts add up."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from evenflow.core.errors import ConfigError
 from evenflow.core.events import Event
 from evenflow.core.request import FinishReason
+from evenflow.observe.fold import spans_of
 from evenflow.observe.group_tails import MAX_NAMES, OTHERS, GroupTails
 from evenflow.observe.length_groups import LengthGroups
+from evenflow.observe.sketch import Sketch
+from evenflow.observe.spans import RequestSpan
+from evenflow.observe.tally import TTFT_PARTS
 from recording import busy_runs, flat
+from simulated import Server, abort, ask, simulate
 from story import alone, arrived, finished, first_token, scheduled, step
 
 
@@ -26,6 +34,67 @@ def life(name: str, at: float, *, tenant: str = "", prompt: int = 8) -> list[Eve
         finished(name, 1, at + 1.0),
         step(1, at, at + 1.0, emitted=name, running=0),
     ]
+
+
+def one_by_one(spans: Iterable[RequestSpan], groups: LengthGroups) -> dict[tuple[str, str], dict[str, Sketch]]:
+    """Since the start, the long way: every number of every request on its own."""
+    found: defaultdict[tuple[str, str], defaultdict[str, Sketch]] = defaultdict(lambda: defaultdict(Sketch))
+    for span in spans:
+        lengths = groups.name_of(span.num_prompt_tokens, span.num_output_tokens)
+        for key in ("all", ""), ("lengths", lengths), ("class", span.service_class), ("tenant", span.tenant):
+            sketches = found[key]
+            sketches["request"].add(0.0)
+            for name, seconds in (("queue", span.queue_seconds), ("ttft", span.ttft_seconds)):
+                if seconds is not None:
+                    sketches[name].add(seconds)
+            if span.completed:
+                for name, seconds in (("e2e", span.e2e_seconds), ("tpot", span.tpot_seconds)):
+                    if seconds is not None:
+                        sketches[name].add(seconds)
+            own = Sketch()
+            own.add_many(span.itl_seconds)
+            if own.num_observations:
+                sketches["itl"].merge(own)
+            if span.ttft_parts is not None:
+                for part in TTFT_PARTS:
+                    read = getattr(span.ttft_parts, part)
+                    sketches[f"part {part}"].add(sum(read.values()) if part == "queue" else read)
+                for reason, seconds in span.ttft_parts.queue.items():
+                    sketches[f"reason {reason}"].add(seconds)
+    return {key: dict(sketches) for key, sketches in found.items()}
+
+
+def numbers(sketch: Sketch) -> tuple[dict[int, int], int, float, float]:
+    return dict(sketch.counts), sketch.num_observations, sketch.total, sketch.largest
+
+
+@pytest.mark.parametrize("looks_every", [1, 40, 10**9])
+def test_tails_are_what_counting_one_request_after_the_other_gives_to_the_last_bit(looks_every: int) -> None:
+    rng = Random(5)
+    load = [
+        ask(f"r{i}", rng.random() * 40, rng.randint(4, 300), rng.randint(1, 60), tenant=f"t{i % 3}", received=0.0)
+        for i in range(90)
+    ]
+    events = simulate(Server(seats=12, budget=128, blocks=200), [*load, *(abort(f"r{i}", 20.0) for i in range(9))])
+    tails, groups = GroupTails(), LengthGroups()
+    for index, event in enumerate(events):
+        tails.feed([event])
+        if index % looks_every == 0:
+            tails.rows()
+    expected = one_by_one(spans_of(events), groups)
+    rows = {(row.view, row.name): row for row in tails.rows()}
+    assert rows.keys() == expected.keys()
+    assert sum(row.num_requests for row in rows.values()) == 4 * 90
+    assert any(row.num_requests > 2 for key, row in rows.items() if key[0] == "lengths")
+    for key, row in rows.items():
+        sketches = expected[key]
+        assert row.num_requests == sketches["request"].num_observations
+        for name, sketch in row.latencies.items():
+            assert numbers(sketch) == numbers(sketches.get(name, Sketch()))
+        n = sketches["part queue"].num_observations if "part queue" in sketches else 1
+        assert row.ttft_parts == {p: sketches[f"part {p}"].total / n for p in TTFT_PARTS if f"part {p}" in sketches}
+        reasons = {k.removeprefix("reason "): s.total / n for k, s in sketches.items() if k.startswith("reason ")}
+        assert row.queue_reasons == reasons
 
 
 def test_edges_are_the_last_length_inside_a_span() -> None:

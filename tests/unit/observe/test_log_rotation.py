@@ -1,7 +1,7 @@
 """A rotated log is the same log: no line lost, none split, and the parts are read in order."""
 
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def busy_run() -> Batches:
     return busy_runs(1)[0]
 
 
-def write(path: Path, batches: Iterable[Iterable[Event]], *, size: int, keep: int = EVERYTHING) -> None:
+def write(path: Path, batches: Iterable[Sequence[Event]], *, size: int, keep: int = EVERYTHING) -> None:
     with EventLogWriter(path, rotation=Rotation(size, keep)) as log:
         for batch in batches:
             log.write(batch)

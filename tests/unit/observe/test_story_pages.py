@@ -38,6 +38,19 @@ def test_the_text_tells_every_phase_with_reason_and_company() -> None:
     assert "it waited for: kv 2 s" in text
 
 
+def test_a_wait_for_tokens_says_who_got_them() -> None:
+    told = story(
+        [
+            arrived("a", 0.0),
+            step(1, 0.0, 1.0, fed="vwxyz", door=WaitReason.BUDGET, head="a"),
+            step(2, 1.0, 2.0, fed="x", door=WaitReason.BUDGET, head="a"),
+        ]
+    )
+    said = "the step's token budget was spent on others: x (2 tokens), v (1 token), w (1 token), y (1 token) and 1 more"
+    assert f"waited: {said} (2 steps, 1 to 2)" in render_text(told)
+    assert said.replace("'", "&#x27;") in render_svg(told) or said in render_svg(told)
+
+
 def test_a_refused_request_says_why() -> None:
     text = render_text(story([Rejected(1.0, RequestId("a"), "the prompt is too long")]))
     assert "refused when it came: the prompt is too long" in text
