@@ -2,9 +2,9 @@
 
 Each event class has a line class made from its fields, so the log's schema *is* core/events.py. Reading is strict: a
 missing, unknown or mistyped field is an error. A step's line leaves out what nearly always says nothing new:
-`scheduled` if it is what the step before had, `emitted` if everyone scheduled got one token, in that order, and `left_out` and
-`doors` if they are empty; so do a few others. A batch that decodes changes only when somebody comes or goes, so most
-lines are of a length that does not grow with the batch, and most records share one tuple.
+`scheduled` if it is what the step before had, `emitted` if everyone scheduled got one token, in that order, and
+`left_out` and `doors` if they are empty; so do a few others. A batch that decodes changes only when somebody comes or
+goes, so most lines are of a length that does not grow with the batch, and most records share one tuple.
 """
 
 from collections.abc import Callable, Mapping
