@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import TypeGuard
 
 from evenflow.bench.policies.loads import warm_up
 from evenflow.bench.policies.play import Played, engine_on, play_in_turns
@@ -27,11 +28,17 @@ from evenflow.workload.peer_format import PeerRequest
 _POLICY = "evenflow-throughput"
 MOST_LOSS = 0.02
 MOST_MICROSECONDS = 20.0
+_DECODING_STEPS = 2000
+_DECODING_GOES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingCost:
-    """Medians over the rounds. `loss` is the share of throughput; `log` and `folds` are microseconds per step."""
+    """Medians over the rounds. `loss` is the share of throughput; `log` and `folds` are microseconds per step.
+
+    `decode_us_per_step` is what both take for one of many steps in a row that give the same `decode_tokens` requests a
+    token each and do nothing else, without a model's work in between.
+    """
 
     rounds: int
     steps: int
@@ -42,6 +49,8 @@ class RecordingCost:
     log_us_per_step: float
     folds_us_per_step: float
     log_bytes_per_step: float
+    decode_tokens: int = 0
+    decode_us_per_step: float = 0.0
 
     @property
     def met(self) -> bool:
@@ -84,7 +93,7 @@ def measure(
     rounds: int,
     progress: Callable[[str], None] = lambda what: None,
 ) -> RecordingCost:
-    """`log` is a file for the event log; it is written anew in every round."""
+    """`log` is a file for the event log; it is written anew in every round. Another is put beside it."""
     progress("loading the model")
     # Every round brings the same prompts again.
     config = replace(config, prefix_caching=config.prefix_caching is True)
@@ -104,7 +113,35 @@ def measure(
             played = play_in_turns(in_turn, _load(workload, number), after_step={"recording": recorder.take})
             recorder.settle()
         found.append(_round(played, recorder, log))
-    return _medians(found)
+    progress("decoding steps alone")
+    decodes = filter(_only_decodes, played["recording"].events)
+    decode = max(decodes, key=lambda step: step.num_scheduled, default=None)
+    if decode is None:
+        return _medians(found)
+    cost = _decoding(decode, log.with_name(f"{log.name}.decoding"))
+    return replace(_medians(found), decode_tokens=decode.num_scheduled, decode_us_per_step=cost)
+
+
+def _only_decodes(event: Event) -> TypeGuard[StepRecord]:
+    return isinstance(event, StepRecord) and event.prefill_tokens == 0
+
+
+def _decoding(step: StepRecord, log: Path) -> float:
+    """Microseconds per step, the best of some goes."""
+    seconds = step.end - step.start
+    steps = [
+        (replace(step, step=step.step + n, start=step.start + n * seconds, end=step.end + n * seconds),)
+        for n in range(_DECODING_STEPS)
+    ]
+    took = []
+    for _ in range(_DECODING_GOES):
+        recorder = _Recorder(log)
+        with recorder.log:
+            for events in steps:
+                recorder.take(events)
+            recorder.settle()
+        took.append(recorder.log_seconds + recorder.folds_seconds)
+    return 1e6 * min(took) / _DECODING_STEPS
 
 
 def _load(workload: Sequence[PeerRequest], number: int) -> list[Request]:

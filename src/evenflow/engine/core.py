@@ -24,6 +24,8 @@ from evenflow.engine.messages import Abort, Add, AskPolicy, Command, PolicyAnswe
 
 StepTimes = tuple[Sequence[float], Sequence[float], Sequence[float]]
 """Of several steps: when each starts, when it ends, and what the device takes."""
+Fed = tuple[tuple[tuple[RequestId, int], ...], tuple[RequestId, ...]]
+"""Of one step: (request, tokens) in plan order, and who got a token."""
 
 
 class EngineCore:
@@ -54,7 +56,7 @@ class EngineCore:
         self._check_every_step = check_every_step
         self._stopwatch = stopwatch
         self._keeps_log = keeps_log
-        self._fed = _Fed()
+        self._fed = _FedBefore()
 
     @property
     def has_work(self) -> bool:
@@ -144,10 +146,11 @@ class EngineCore:
         grown = self._scheduler.leap(what, starts, ends)
         if self._keeps_log and grown:
             records, ids = [], what.request_ids
+            fed = tuple([(request_id, 1) for request_id in ids]), ids
             for index, num_blocks in enumerate(grown):
                 used += num_blocks
                 seconds = starts[index], ends[index], device_seconds[index]
-                records.append(self._leapt(what, ids, (first_step + index, index), used, seconds))
+                records.append(self._leapt(what, fed, (first_step + index, index), used, seconds))
             used = kv.num_blocks - kv.num_free_blocks  # once those of the last step have ended, whose events precede it
             records[-1] = replace(records[-1], running=self._scheduler.num_running, kv_blocks_used=used)
             self._events[:0] = records[:-1]
@@ -159,13 +162,13 @@ class EngineCore:
     def _leapt(
         self,
         what: Steady,
-        request_ids: tuple[RequestId, ...],
+        fed: Fed,
         number: tuple[int, int],
         kv_blocks_used: int,
         seconds: tuple[float, float, float],
     ) -> StepRecord:
         """`number` is the step's in all and in the leap."""
-        (step, index), kv, num_decodes = number, self._scheduler.kv, len(request_ids)
+        (step, index), kv, num_decodes = number, self._scheduler.kv, len(fed[1])
         context = what.decode_context + index * num_decodes
         assert what.token_budget is not None
         return StepRecord(
@@ -191,8 +194,8 @@ class EngineCore:
             schedule_seconds=0.0,
             device_seconds=seconds[2],
             swap_seconds=0.0,
-            scheduled=tuple([(request_id, 1) for request_id in request_ids]),
-            emitted=request_ids,
+            scheduled=fed[0],
+            emitted=fed[1],
             left_out=(),
             doors=what.doors,
         )
@@ -241,7 +244,7 @@ class EngineCore:
         )
 
 
-class _Fed:
+class _FedBefore:
     """Whom steps fed and gave a token, as records tell it: the same objects as before as long as it is the same.
 
     So a decoding batch of any size is one tuple for many records, and whoever reads them (the log, the folds, the pipe
@@ -256,9 +259,7 @@ class _Fed:
         self._scheduled: tuple[tuple[RequestId, int], ...] = ()
         self._emitted: tuple[RequestId, ...] = ()
 
-    def told(
-        self, plan: StepPlan, outcome: StepOutcome
-    ) -> tuple[tuple[tuple[RequestId, int], ...], tuple[RequestId, ...]]:
+    def told(self, plan: StepPlan, outcome: StepOutcome) -> Fed:
         ids, nums = [chunk[0] for chunk in plan.chunks], [len(chunk[2]) for chunk in plan.chunks]
         if ids != self._ids or nums != self._nums:
             self._ids, self._nums = ids, nums

@@ -44,3 +44,5 @@ def test_both_engines_play_the_whole_load_and_one_writes_it_down(
     assert cost.log_bytes_per_step > 100
     assert cost.us_per_step > max(cost.log_us_per_step, cost.folds_us_per_step) > 0.0
     assert cost.plain_tokens_per_second > 0.0
+    assert cost.decode_tokens == 6
+    assert cost.decode_us_per_step > 0.0
