@@ -102,7 +102,7 @@ def measure(
     for name, core in engines.items():
         progress(f"warming up: {name}")
         warm_up(core, model.vocab_size, 0)
-    found = []
+    found, events = [], tuple[Event, ...]()
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
         recorder = _Recorder(log)
@@ -113,8 +113,9 @@ def measure(
             played = play_in_turns(in_turn, _load(workload, number), after_step={"recording": recorder.take})
             recorder.settle()
         found.append(_round(played, recorder, log))
+        events = played["recording"].events
     progress("decoding steps alone")
-    decodes = filter(_only_decodes, played["recording"].events)
+    decodes = filter(_only_decodes, events)
     decode = max(decodes, key=lambda step: step.num_scheduled, default=None)
     if decode is None:
         return _medians(found)
