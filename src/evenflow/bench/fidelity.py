@@ -1,12 +1,17 @@
 """How far the simulator is from this very machine: calibrate, serve other traffic live, simulate it, compare.
 
-    calibrate   batch, chunk and context excited through the engine            seconds
-    live        requests of Azure lengths, sent on time by another thread to the engine's own loop, under
-                another step budget and another cap than the calibration had   as long as asked
-    simulate    the same requests by the cost                                  a moment
+    calibrate   batch, chunk and context excited through the engine            half of its seconds
+    live        requests of Azure lengths, sent on time by another thread to the engine's own loop, under another
+                step budget and another cap than the calibration had           half of its seconds
+    calibrate, live     once more: the same requests at the same moments, of other content
+    simulate    the same requests by the cost of both calibrations             a moment
 
-The rate is set to a share of what the engine can do with this traffic, found by the cost itself. The demands of the
-design are printed beside what was reached; a miss is a finding, not an error.
+The rate is set to a share of what the engine can do with this traffic, found by the cost of the first calibration. The
+demands of the design are printed beside what was reached; a miss is a finding, not an error.
+
+A machine that others use as well is not the same from one minute to the next. So calibration and traffic take turns,
+and the two live runs are held against each other, too: no simulation of the one can be nearer than the other is, but
+by luck.
 """
 
 import threading
@@ -22,11 +27,12 @@ from evenflow.engine.config import EngineConfig
 from evenflow.engine.inbox import QueueInbox
 from evenflow.engine.loop import run
 from evenflow.engine.messages import Add, StepResult
-from evenflow.simulate.calibrate import calibrate
+from evenflow.simulate.calibrate import Calibration
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
+from evenflow.simulate.logged_run import logged_run
 from evenflow.simulate.run import simulate
-from evenflow.simulate.validate import Validation, validate
+from evenflow.simulate.validate import Error, Validation, errors_between, validate_all
 from evenflow.workload.formats import azure_excerpt
 from evenflow.workload.trace import TraceRequest
 from evenflow.workload.transform import fit_to_context, scale_lengths
@@ -34,8 +40,11 @@ from evenflow.workload.transform import fit_to_context, scale_lengths
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
+    """`validation` is of both live runs together, `again` of the first as a prediction of the second."""
+
     cost: StepCost
     validation: Validation
+    again: tuple[Error, ...]
     rate: float
     capacity: float
     seconds: float
@@ -53,22 +62,29 @@ def measure(
 ) -> Fidelity:
     """`load` is the share of the capacity that is offered."""
     began = time.monotonic()
-    cost = calibrate(
-        config, seconds=calibrate_seconds, seed=seed, progress=lambda share, words: progress(f"calibrate: {words}")
-    )
+    progress("loading the model, twice")
+    calibration = Calibration(config, seed)
     other = replace(
         config,
         max_num_seqs=max(2, config.max_num_seqs * 3 // 4),
         max_num_batched_tokens=max(64, config.max_num_batched_tokens * 3 // 4),
     )
+    engine = LiveEngine(other)
     lengths = _lengths(length_scale, config)
-    capacity = _capacity(cost, other, lengths)
-    rate = load * capacity
-    rows = _timed(lengths, rate, live_seconds, seed)
-    progress(f"live: {len(rows)} requests in {live_seconds:.0f} s, {rate:.3g}/s of a capacity of {capacity:.3g}/s")
-    events = live(other, rows, seed)
+    rows, rate, capacity, runs = list[TraceRequest](), 0.0, 0.0, list[list[Event]]()
+    for turn in range(2):
+        calibration.learn(calibrate_seconds * 0.4, lambda share, words: progress(f"calibrate: {words}"))
+        calibration.hold_out(calibrate_seconds * 0.1)
+        if not rows:
+            capacity = _capacity(calibration.fit(), other, lengths)
+            rate = load * capacity
+            rows = _timed(lengths, rate, live_seconds / 2, seed)
+        progress(f"live: {len(rows)} requests, {rate:.3g}/s of a capacity of {capacity:.3g}/s")
+        runs.append(engine.serve(rows, seed + turn))
     progress("simulate")
-    return Fidelity(cost, validate(events, cost, seed=seed), rate, capacity, time.monotonic() - began)
+    cost = calibration.fit()
+    again = tuple(errors_between(logged_run(runs[1]).records, logged_run(runs[0]).records))
+    return Fidelity(cost, validate_all(runs, cost, seed=seed), again, rate, capacity, time.monotonic() - began)
 
 
 def _lengths(scale: float, config: EngineConfig) -> list[TraceRequest]:
@@ -96,32 +112,39 @@ def _timed(lengths: list[TraceRequest], rate: float, seconds: float, seed: int) 
     return rows
 
 
-def live(config: EngineConfig, rows: list[TraceRequest], seed: int) -> list[Event]:
-    """The events of an engine that is sent these requests on time. Its loop is the server's; HTTP is left out."""
-    core, facts = build_core(config)
-    inbox, events = QueueInbox(), list[Event]()
-    rng = Random(seed)
-    prompts = [tuple([rng.randrange(facts.vocab_size) for _ in range(row.num_prompt_tokens)]) for row in rows]
-    left = len(rows)
+class LiveEngine:
+    """The server's loop and core; HTTP is left out."""
 
-    def deliver(result: StepResult) -> None:
-        nonlocal left
-        events.extend(result.events)
-        left -= sum(output.finish_reason is not None for output in result.outputs) + len(result.refusals)
-        if not left:
-            inbox.close()
+    def __init__(self, config: EngineConfig) -> None:
+        self._core, self._facts = build_core(config)
+        self._began: tuple[Event, ...] = self._core.news().events
 
-    def send() -> None:
-        start = time.monotonic() + 0.5
-        for index, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
-            pause = start + row.arrival_seconds - time.monotonic()
-            if pause > 0.0:
-                time.sleep(pause)
-            sampling = SamplingParams(max_tokens=row.num_output_tokens, temperature=0.0, ignore_eos=True)
-            inbox.put(Add(Request(RequestId(f"live-{index:06d}"), prompt, sampling, time.monotonic())))
+    def serve(self, rows: list[TraceRequest], seed: int) -> list[Event]:
+        """The events of a run in which these requests come on time; `seed` is that of their content."""
+        inbox, events = QueueInbox(), list(self._began)
+        rng = Random(seed)
+        vocab_size = self._facts.vocab_size
+        prompts = [tuple([rng.randrange(vocab_size) for _ in range(row.num_prompt_tokens)]) for row in rows]
+        left = len(rows)
 
-    sender = threading.Thread(target=send, name="fidelity-sender", daemon=True)
-    sender.start()
-    run(core, inbox, deliver)
-    sender.join()
-    return events
+        def deliver(result: StepResult) -> None:
+            nonlocal left
+            events.extend(result.events)
+            left -= sum(output.finish_reason is not None for output in result.outputs) + len(result.refusals)
+            if not left:
+                inbox.close()
+
+        def send() -> None:
+            start = time.monotonic() + 0.5
+            for index, (row, prompt) in enumerate(zip(rows, prompts, strict=True)):
+                pause = start + row.arrival_seconds - time.monotonic()
+                if pause > 0.0:
+                    time.sleep(pause)
+                sampling = SamplingParams(max_tokens=row.num_output_tokens, temperature=0.0, ignore_eos=True)
+                inbox.put(Add(Request(RequestId(f"live-{index:06d}"), prompt, sampling, time.monotonic())))
+
+        sender = threading.Thread(target=send, name="fidelity-sender", daemon=True)
+        sender.start()
+        run(self._core, inbox, deliver)
+        sender.join()
+        return events

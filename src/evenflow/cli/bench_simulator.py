@@ -82,7 +82,7 @@ def fidelity(
     Parameters
     ----------
     calibrate
-        Seconds of calibration.
+        Seconds of calibration, half of them before each half of the live traffic.
     live
         Seconds of live traffic.
     load
@@ -107,5 +107,6 @@ def fidelity(
             progress=progress,
         )
     show_cost(found.cost, console)
-    show_validation(found.validation, console, groups=groups)
+    show_validation(found.validation, console, groups=groups, again=found.again)
+    console.print("live again: by how much the first live run was off from the second, of the same requests")
     console.print(f"offered {found.rate:.3g}/s of a capacity of {found.capacity:.3g}/s; {found.seconds:.0f} s in all")

@@ -1,6 +1,7 @@
 """`evenflow validate`: a live run's log against its simulation, or against the scheduler's own decisions again."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,7 +13,7 @@ from evenflow.observe.summary import format_seconds
 from evenflow.simulate.catalogue import find_cost
 from evenflow.simulate.from_log import cost_of_log
 from evenflow.simulate.recorded import Repetition, replay_log
-from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Validation
+from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Validation
 from evenflow.simulate.validate import validate as run_validation
 
 
@@ -63,8 +64,15 @@ def _show_repetition(again: Repetition, console: Console) -> None:
         console.print(f"after {again.num_steps} steps alike ({saw}): {again.difference}", style="red", soft_wrap=True)
 
 
-def show_validation(found: Validation, console: Console, *, groups: bool) -> None:
-    table = Table("", "", "figure", "n", "live", "simulated", "error", "asked for", box=None)
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:+.1%}"
+
+
+def show_validation(found: Validation, console: Console, *, groups: bool, again: Sequence[Error] = ()) -> None:
+    """`again` is by how much a second live run differed from the first, for the figures that it has."""
+    between = {(error.group, error.metric, error.figure): error.share for error in again}
+    more = ("live again",) if again else ()
+    table = Table("", "", "figure", "n", "live", "simulated", "error", *more, "asked for", box=None)
     for column in table.columns[3:]:
         column.justify = "right"
     for error in found.errors:
@@ -79,6 +87,7 @@ def show_validation(found: Validation, console: Console, *, groups: bool) -> Non
             format_seconds(error.live),
             format_seconds(error.simulated),
             f"{error.share:+.1%}",
+            *(_share(between.get((error.group, error.metric, error.figure))) for _ in more),
             asked,
             style={None: None, True: "green", False: "red"}[error.met],
         )

@@ -1,17 +1,18 @@
 """What a step costs: seconds from the few numbers that a step's work comes to.
 
     P new prefill tokens, D decodes, N = P + D, A and K the positions that prefill and decode tokens attend to,
-    R requests scheduled
+    R requests scheduled, B = (R - D) A / P the positions whose keys and values the chunks of prompts read
 
-    seconds = t0 + (w^p + (g N)^p)^(1/p) + r R + m(log2 N) + a A + k K
+    seconds = t0 + (w^p + (g N)^p)^(1/p) + r R + m(log2 N) + a A + k K + b B
 
 A step reads all weights once (w) however few tokens it has, and computes with them for every token (g N): it takes the
-longer of the two, with a knee as sharp as p says. Attention adds what it reads (k K) and what it computes (a A), a
-request its own handling (r R), and m is what is left: a line through knots over the logarithm of N, for kernels that
-like some sizes better than others. No coefficient but those of m may be negative, so more work never costs less.
+longer of the two, with a knee as sharp as p says. Attention adds what it reads (k K, and b B for chunks, whose tokens
+share what is read) and what chunks compute (a A), a request its own handling (r R), and m is what is left: a line
+through knots over the logarithm of N, for kernels that like some sizes better than others. No coefficient but those of
+m may be negative, so more work never costs less.
 
-Around that, real steps scatter: a factor exp(s z - s^2 / 2), z normal, of mean 1, with an s for each kind of step. A
-simulation without it would have tails that are too clean. Between two steps the loop itself takes `gap_seconds`.
+Around that, real steps scatter (levels.py). A simulation without it would have tails that are too clean. Between two
+steps the loop itself takes `gap_seconds`.
 """
 
 from bisect import bisect_right
@@ -53,6 +54,13 @@ class StepFeatures(NamedTuple):
         return self.prefill_tokens + self.decode_tokens
 
     @property
+    def prefill_reads(self) -> float:
+        """Positions that the chunks of prompts read, each once: exact where chunks are alike, or there is one."""
+        if not self.prefill_tokens:
+            return 0.0
+        return (self.num_scheduled - self.decode_tokens) * self.prefill_context / self.prefill_tokens
+
+    @property
     def regime(self) -> Regime:
         if not self.prefill_tokens:
             return Regime.DECODE
@@ -87,11 +95,21 @@ class Bounds(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """`sigma` is of the logarithm of measured over predicted seconds."""
+    """`sigma` is of the logarithm of measured over predicted seconds; `factors` are what these were at the levels of
+    levels.py, of mean 1, and none where a log-normal scatter has to do."""
 
     regime: Regime
     sigma: float
     num_steps: int
+    factors: tuple[float, ...] = ()
+
+
+class Drift(NamedTuple):
+    """Steps that follow each other are slow or fast together: so large a share of the scatter's variance is, and
+    fades by a factor e within so many steps."""
+
+    share: float
+    num_steps: float
 
 
 class Kind(Enum):
@@ -141,9 +159,11 @@ class StepCost:
     request_seconds: float = 0.0
     prefill_context_seconds: float = 0.0
     decode_context_seconds: float = 0.0
+    prefill_read_seconds: float = 0.0
     knots: tuple[Knot, ...] = ()
     gap_seconds: float = 0.0
     spreads: tuple[Spread, ...] = ()
+    drift: Drift | None = None
     hull: tuple[Bounds, ...] = ()
     qualities: tuple[Quality, ...] = ()
     kv_tokens: int | None = None
@@ -167,7 +187,10 @@ class StepCost:
         p = self.sharpness
         knee: float = (self.weight_seconds**p + (self.token_seconds * num_tokens) ** p) ** (1.0 / p)
         base = self.fixed_seconds + knee + self.request_seconds * num_scheduled + self.correction(num_tokens)
-        return base + self.prefill_context_seconds * prefill_context
+        if not prefill_tokens:
+            return base
+        reads = (num_scheduled - decode_tokens) * prefill_context / prefill_tokens
+        return base + self.prefill_context_seconds * prefill_context + self.prefill_read_seconds * reads
 
     def decode_seconds(self, features: StepFeatures, num_steps: int) -> NDArray[np.float64]:
         """Of so many steps in which the same streams decode, from `features` on; bit for bit as `seconds` has them."""
@@ -188,8 +211,11 @@ class StepCost:
         (x0, y0), (x1, y1) = self.knots[index - 1], self.knots[index]
         return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
 
+    def spread(self, regime: Regime) -> Spread:
+        return next((spread for spread in self.spreads if spread.regime is regime), Spread(regime, 0.0, 0))
+
     def sigma(self, regime: Regime) -> float:
-        return next((spread.sigma for spread in self.spreads if spread.regime is regime), 0.0)
+        return self.spread(regime).sigma
 
     def outside_hull(self, features: StepFeatures) -> tuple[str, ...]:
         """The features that are beyond what the fit has seen: there the prediction is a guess."""

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.simulate.cost import HULL_FEATURES, Bounds, Identity, Kind, Knot, Quality, Spread, StepCost
+from evenflow.simulate.cost import HULL_FEATURES, Bounds, Drift, Identity, Kind, Knot, Quality, Spread, StepCost
+from evenflow.simulate.levels import LEVELS
 from evenflow.simulate.machine import this_engine, this_machine
 
 KIND = "evenflow-step-cost"
@@ -20,6 +21,7 @@ SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 1 << 20
 MAX_KNOTS = 64
 _MAX_SECONDS = 1e6
+_MOST_FACTOR = 1e3
 
 
 class CostError(EvenflowError):
@@ -55,6 +57,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     swap_block_seconds: float | None
     block_size: int | None
     notes: list[str]
+    prefill_read_seconds: float = 0.0
+    drift: Drift | None = None
 
 
 class _Head(msgspec.Struct):
@@ -69,9 +73,10 @@ _NOT_NEGATIVE = (
     "request_seconds",
     "prefill_context_seconds",
     "decode_context_seconds",
+    "prefill_read_seconds",
     "gap_seconds",
 )
-_SAME = (*_NOT_NEGATIVE, "sharpness", "kv_tokens", "swap_block_seconds", "block_size")
+_SAME = (*_NOT_NEGATIVE, "sharpness", "drift", "kv_tokens", "swap_block_seconds", "block_size")
 _LISTS = ("knots", "spreads", "hull", "qualities", "notes")
 
 
@@ -158,6 +163,15 @@ def _check(file: _File, name: str) -> None:
     for spread in file.spreads:
         if not 0.0 <= spread.sigma <= 3.0:
             raise CostError(f"{name}: the sigma of {spread.regime.value} steps must be between 0 and 3")
+        if spread.factors and (
+            len(spread.factors) != len(LEVELS) or not all(0.0 < factor <= _MOST_FACTOR for factor in spread.factors)
+        ):
+            raise CostError(
+                f"{name}: the factors of {spread.regime.value} steps must be {len(LEVELS)} numbers above 0 and up to "
+                f"{_MOST_FACTOR:g}"
+            )
+    if file.drift is not None and not (0.0 <= file.drift.share < 1.0 and 1.0 <= file.drift.num_steps <= 1e4):
+        raise CostError(f"{name}: the drift's share must be from 0 to below 1, and its num_steps between 1 and 10000")
     for bounds in file.hull:
         if bounds.feature not in HULL_FEATURES or not (isfinite(bounds.low) and isfinite(bounds.high)):
             raise CostError(f"{name}: hull of {bounds.feature!r}: known are {', '.join(HULL_FEATURES)}, within numbers")

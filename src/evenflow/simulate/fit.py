@@ -2,13 +2,22 @@
 
 For a given sharpness p and knee N* = w / g the model is linear in its coefficients:
 
-    seconds = t0 + g (N*^p + N^p)^(1/p) + r R + a A + k K
+    seconds = t0 + g (N*^p + N^p)^(1/p) + r R + a A + k (K + B)
 
-so both are searched on a grid, and the five coefficients are the non-negative least squares of the *relative* error
-(a step of 2 ms and one of 200 ms count alike), reweighted by Huber's rule so that a page fault or a neighbour does not
-bend the model. Of five coefficients all 31 subsets are tried, which is exact and takes a millisecond. p and N* are
-chosen on contiguous parts of the run that the coefficients have not seen. The line through knots then takes up what is
-left over log2 N, shrunk towards nothing where few steps say so, and a last factor makes the total time come out right.
+(a chunk reads a position as a decode does, so both share k), so p and N* are searched on a grid, and the five
+coefficients are the non-negative least squares of the *relative* error (a step of 2 ms and one of 200 ms count alike),
+reweighted by Huber's rule so that a page fault or a neighbour does not bend the model. Of five coefficients all 31
+subsets are tried, which is exact and takes a millisecond.
+
+A machine is faster or slower for a while, so the errors of steps that follow each other are alike, and least squares
+would take a slow second full of long contexts for the cost of long contexts. So each row has the one before it
+subtracted, times how much of an error is still there a step later (Cochrane and Orcutt, 1949): what differs between
+neighbours counts more than what differs between minutes. On a processor of two speeds that takes a tenth off the error
+on other days' steps.
+
+p and N* are chosen on contiguous parts of the run that the coefficients have not seen. The line through knots then
+takes up what is left over log2 N, shrunk towards nothing where few steps say so, and a last factor makes the total time
+come out right.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,6 +40,7 @@ from evenflow.simulate.cost import (
     hull_of,
 )
 from evenflow.simulate.cost_file import CostError
+from evenflow.simulate.levels import drift_of, factors_of
 
 SHARPNESSES = (2.0, 4.0, 8.0)
 LEAST_STEPS = 50
@@ -42,6 +52,11 @@ _NUM_KNEES = 12
 _PRIOR_STEPS = 5.0  # a knot believes its residual as much as so many steps say
 _MOST_FITTED = 20_000
 _WINSOR = 5.0
+_PIECE = 20
+_TAME = 0.5
+_MOST_KEPT = 0.8
+_LEAST_FOR_SIGMA = 8
+_LEAST_FOR_FACTORS = 60
 
 _Array = NDArray[np.float64]
 
@@ -57,16 +72,39 @@ class StepSample(NamedTuple):
     swap_seconds: float = 0.0
 
 
-def _columns(samples: Sequence[StepSample]) -> tuple[_Array, _Array]:
-    """(P, D, A, K, R) a row, and seconds."""
-    features = np.array([sample.features for sample in samples], dtype=np.float64).reshape(-1, 5)
-    return features, np.array([sample.seconds for sample in samples])
+class _Steps(NamedTuple):
+    """(P, D, A, K, R) a row; seconds; and whether the step came right after the one in the row before."""
+
+    features: _Array
+    seconds: _Array
+    follows: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, samples: Sequence[StepSample]) -> "_Steps":
+        features = np.array([sample.features for sample in samples], dtype=np.float64).reshape(-1, 5)
+        follows = [False, *(sample.gap_seconds is not None for sample in samples[:-1])]
+        return cls(features, np.array([sample.seconds for sample in samples]), np.array(follows, dtype=np.bool_))
+
+    def take(self, chosen: NDArray[np.int64]) -> "_Steps":
+        together = self.follows[chosen]
+        together[0] = False
+        together[1:] &= np.diff(chosen) == 1
+        return _Steps(self.features[chosen], self.seconds[chosen], together)
+
+    @property
+    def kinds(self) -> _Array:
+        """0, 1, 2 for decodes only, both, and prefill only: each has errors of its own size."""
+        prefills, decodes = self.features[:, 0], self.features[:, 1]
+        kinds: _Array = np.where(prefills == 0.0, 0, np.where(decodes > 0.0, 1, 2))
+        return kinds
 
 
 def _design(features: _Array, knee: float, sharpness: float) -> _Array:
-    tokens = features[:, 0] + features[:, 1]
+    prefills, decodes, prefill_context, decode_context, num_scheduled = features.T
+    tokens = prefills + decodes
     soft = (knee**sharpness + tokens**sharpness) ** (1.0 / sharpness)
-    return np.column_stack([np.ones(len(tokens)), soft, features[:, 4], features[:, 2], features[:, 3]])
+    reads = decode_context + (num_scheduled - decodes) * prefill_context / np.maximum(prefills, 1.0)
+    return np.column_stack([np.ones(len(tokens)), soft, num_scheduled, prefill_context, reads])
 
 
 _SUBSETS = [list(chosen) for size in range(1, 6) for chosen in combinations(range(5), size)]
@@ -94,22 +132,23 @@ def non_negative_least_squares(design: _Array, target: _Array) -> _Array:
     return result
 
 
-def _kinds(features: _Array) -> _Array:
-    """0, 1, 2 for decodes only, both, and prefill only: each has errors of its own size."""
-    kinds: _Array = np.where(features[:, 0] == 0.0, 0, np.where(features[:, 1] > 0.0, 1, 2))
-    return kinds
-
-
-def _huber_fit(design: _Array, seconds: _Array, kinds: _Array, iterations: int = _ITERATIONS) -> _Array:
+def _huber_fit(design: _Array, steps: _Steps, iterations: int = _ITERATIONS) -> _Array:
     """What is an outlier is judged within each kind of step: where most steps are decodes, and those fit closely, no
     prefill must pass for one."""
-    relative = design / seconds[:, None]
-    weights = np.ones(len(seconds))
+    kinds, follows = steps.kinds, np.flatnonzero(steps.follows)
+    relative = design / steps.seconds[:, None]
+    ones = np.ones(len(relative))
+    whitened, target, weights = relative, ones, ones
     coefficients = np.zeros(design.shape[1])
-    for _ in range(iterations):
+    for iteration in range(iterations):
         root = np.sqrt(weights)
-        coefficients = non_negative_least_squares(relative * root[:, None], root)
-        errors = np.abs(relative @ coefficients - 1.0)
+        coefficients = non_negative_least_squares(whitened * root[:, None], target * root)
+        if iteration == 0:
+            kept = _kept_after_a_step(relative @ coefficients - 1.0, follows)
+            whitened, target = relative.copy(), ones.copy()
+            whitened[follows] -= kept * relative[follows - 1]
+            target[follows] -= kept
+        errors = np.abs(whitened @ coefficients - target)
         limit = np.full(len(errors), _LEAST_OUTLIER)
         for kind in range(3):
             own = kinds == kind
@@ -119,40 +158,46 @@ def _huber_fit(design: _Array, seconds: _Array, kinds: _Array, iterations: int =
     return coefficients
 
 
-def _unseen_error(features: _Array, seconds: _Array, kinds: _Array, knee: float, sharpness: float) -> float:
+def _kept_after_a_step(errors: _Array, follows: NDArray[np.int64]) -> float:
+    """How much of a step's error the next one has as well, between 0 and what leaves the level still to be seen."""
+    if len(follows) < LEAST_STEPS // 2:
+        return 0.0
+    tame = np.clip(errors - np.median(errors), -_TAME, _TAME)
+    power = float((tame[follows - 1] ** 2).sum())
+    return min(max(float(tame[follows] @ tame[follows - 1]) / power, 0.0), _MOST_KEPT) if power else 0.0
+
+
+def _unseen_error(steps: _Steps, knee: float, sharpness: float) -> float:
     """The mean relative error on parts of the run that the coefficients have not seen, each kind of step alike."""
-    folds = np.arange(len(seconds)) * _NUM_FOLDS // len(seconds)
-    design = _design(features, knee, sharpness)
-    errors = np.empty(len(seconds))
+    kinds = steps.kinds
+    folds = np.arange(len(kinds)) * _NUM_FOLDS // len(kinds)
+    design = _design(steps.features, knee, sharpness)
+    errors = np.empty(len(kinds))
     for fold in range(_NUM_FOLDS):
         out = folds == fold
-        coefficients = _huber_fit(design[~out], seconds[~out], kinds[~out], iterations=2)
-        errors[out] = np.abs(design[out] @ coefficients / seconds[out] - 1.0)
+        coefficients = _huber_fit(design[~out], steps.take(np.flatnonzero(~out)), iterations=3)
+        errors[out] = np.abs(design[out] @ coefficients / steps.seconds[out] - 1.0)
     return float(np.mean([errors[kinds == kind].mean() for kind in range(3) if (kinds == kind).any()]))
 
 
-def _shape(features: _Array, seconds: _Array) -> tuple[float, float]:
+def _shape(steps: _Steps) -> tuple[float, float]:
     """Knee and sharpness that predict best what they have not seen: the knee first, then both nearby."""
-    kinds = _kinds(features)
-    most = float((features[:, 0] + features[:, 1]).max())
+    most = float((steps.features[:, 0] + steps.features[:, 1]).max())
     knees = np.geomspace(1.0, 4.0 * max(most, 2.0), _NUM_KNEES)
     middle = SHARPNESSES[1]
-    tried = {
-        (index, middle): _unseen_error(features, seconds, kinds, float(knee), middle)
-        for index, knee in enumerate(knees)
-    }
+    tried = {(index, middle): _unseen_error(steps, float(knee), middle) for index, knee in enumerate(knees)}
     best, _ = min(tried, key=lambda key: tried[key])
     for sharpness in SHARPNESSES:
         for index in range(max(0, best - 1), min(len(knees), best + 2)):
             if (index, sharpness) not in tried:
-                error = _unseen_error(features, seconds, kinds, float(knees[index]), sharpness)
-                tried[index, sharpness] = error
+                tried[index, sharpness] = _unseen_error(steps, float(knees[index]), sharpness)
     index, sharpness = min(tried, key=lambda key: tried[key])
     return float(knees[index]), sharpness
 
 
-def _with_knots(cost: StepCost, features: _Array, seconds: _Array, predicted: _Array) -> StepCost:
+def _with_knots(cost: StepCost, steps: _Steps, predicted: _Array) -> StepCost:
     """Hat functions at whole powers of 2, by ridge regression on the relative residual."""
+    features, seconds, _ = steps
     at = np.log2(np.maximum(features[:, 0] + features[:, 1], 1.0))
     places = np.arange(np.floor(at.min()), np.ceil(at.max()) + 1.0)
     hats = np.maximum(0.0, 1.0 - np.abs(at[:, None] - places[None, :]))
@@ -169,21 +214,20 @@ def _predict(cost: StepCost, samples: Sequence[StepSample]) -> _Array:
 
 
 def _fitted(identity: Identity, samples: Sequence[StepSample]) -> StepCost:
-    features, seconds = _columns(samples)
-    knee, sharpness = _shape(*_thinned(features, seconds, _MOST_FITTED // 10))
-    thin_features, thin_seconds = _thinned(features, seconds, _MOST_FITTED)
-    t0, g, r, a, k = map(
-        float, _huber_fit(_design(thin_features, knee, sharpness), thin_seconds, _kinds(thin_features))
-    )
-    cost = StepCost(identity, t0, g * knee, g, sharpness, r, a, k, hull=hull_of([each.features for each in samples]))
-    cost = _with_knots(cost, features, seconds, _predict(cost, samples))
-    return _unbiased(cost, samples)
+    steps = _Steps.of(samples)
+    knee, sharpness = _shape(_thinned(steps, _MOST_FITTED // 10))
+    thin = _thinned(steps, _MOST_FITTED)
+    t0, g, r, a, k = map(float, _huber_fit(_design(thin.features, knee, sharpness), thin))
+    hull = hull_of([each.features for each in samples])
+    cost = StepCost(identity, t0, g * knee, g, sharpness, r, a, k, prefill_read_seconds=k, hull=hull)
+    cost = _with_knots(cost, steps, _predict(cost, samples))
+    return _unbiased(cost, samples, steps)
 
 
-def _unbiased(cost: StepCost, samples: Sequence[StepSample]) -> StepCost:
+def _unbiased(cost: StepCost, samples: Sequence[StepSample], steps: _Steps) -> StepCost:
     """Scaled so that the total time is right, and with the scatter of each regime; single outliers count little."""
     predicted = _predict(cost, samples)
-    ratios = np.log(np.array([sample.seconds for sample in samples]) / predicted)
+    ratios = np.log(steps.seconds / predicted)
     centre = float(np.median(ratios))
     limit = _WINSOR * max(float(np.median(np.abs(ratios - centre))) / 0.6745, 1e-6)
     tamed = np.clip(ratios, centre - limit, centre + limit)
@@ -191,8 +235,10 @@ def _unbiased(cost: StepCost, samples: Sequence[StepSample]) -> StepCost:
     spreads = []
     for regime in Regime:
         own = np.array([sample.features.regime is regime for sample in samples])
-        if own.sum() >= 8:
-            spreads.append(Spread(regime, float(tamed[own].std()), int(own.sum())))
+        num_steps, sigma = int(own.sum()), float(tamed[own].std()) if own.any() else 0.0
+        if num_steps >= _LEAST_FOR_SIGMA:
+            factors = factors_of(np.exp(tamed[own])) if num_steps >= _LEAST_FOR_FACTORS else ()
+            spreads.append(Spread(regime, sigma, num_steps, factors))
     return replace(
         cost,
         fixed_seconds=cost.fixed_seconds * factor,
@@ -201,16 +247,21 @@ def _unbiased(cost: StepCost, samples: Sequence[StepSample]) -> StepCost:
         request_seconds=cost.request_seconds * factor,
         prefill_context_seconds=cost.prefill_context_seconds * factor,
         decode_context_seconds=cost.decode_context_seconds * factor,
+        prefill_read_seconds=cost.prefill_read_seconds * factor,
         knots=tuple(Knot(x, y * factor) for x, y in cost.knots),
         spreads=tuple(spreads),
+        drift=drift_of(tamed, steps.follows),
     )
 
 
-def _thinned(features: _Array, seconds: _Array, most: int) -> tuple[_Array, _Array]:
-    if len(seconds) <= most:
-        return features, seconds
-    chosen = np.linspace(0, len(seconds) - 1, most).astype(np.int64)
-    return features[chosen], seconds[chosen]
+def _thinned(steps: _Steps, most: int) -> _Steps:
+    """Of a long run, pieces of successive steps spread over it."""
+    num_steps = len(steps.seconds)
+    if num_steps <= most:
+        return steps
+    num_pieces = max(1, most // _PIECE)
+    starts = np.linspace(0, num_steps - _PIECE, num_pieces).astype(np.int64)
+    return steps.take(np.unique((starts[:, None] + np.arange(_PIECE)[None, :]).ravel()))
 
 
 def quality_of(cost: StepCost, samples: Sequence[StepSample], held_out: str) -> Quality:

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenflow.core.plan import StepPlan
-from evenflow.simulate.cost import HULL_FEATURES, Bounds, Regime, StepCost, StepFeatures
+from evenflow.simulate.cost import HULL_FEATURES, Bounds, Regime, Spread, StepCost, StepFeatures
+from evenflow.simulate.levels import Levels, factors_at
 
 _BLOCK = 4096
 
@@ -21,11 +22,11 @@ class Scatter:
     """The factor of each step, by its number from 0 on and its regime; they are asked for in order of steps."""
 
     def __init__(self, cost: StepCost, seed: Sequence[int]) -> None:
-        self._rng = np.random.default_rng(np.random.SeedSequence(list(seed)))
-        self._sigmas = {regime: cost.sigma(regime) for regime in Regime}
+        self._levels = Levels(np.random.default_rng(np.random.SeedSequence(list(seed))), cost.drift)
+        self._spreads = [cost.spread(regime) for regime in Regime]
         self._block = -1
         self._factors: dict[Regime, NDArray[np.float64]] = {}
-        self.is_none = not any(self._sigmas.values())
+        self.is_none = not any(spread.sigma for spread in self._spreads)
 
     def factor(self, step: int, regime: Regime) -> float:
         return float(self._of(step // _BLOCK)[regime][step % _BLOCK])
@@ -37,13 +38,19 @@ class Scatter:
 
     def _of(self, block: int) -> dict[Regime, NDArray[np.float64]]:
         while self._block < block:
-            normal = self._rng.standard_normal(_BLOCK)
+            levels = self._levels.next(_BLOCK)
             self._block += 1
-            self._factors = {
-                regime: np.exp(sigma * normal - sigma * sigma / 2.0) for regime, sigma in self._sigmas.items()
-            }
+            self._factors = {spread.regime: _factors(spread, levels) for spread in self._spreads}
         assert block == self._block, "steps are asked for in order"
         return self._factors
+
+
+def _factors(spread: Spread, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    if spread.factors:
+        return factors_at(levels, spread.factors)
+    sigma = spread.sigma
+    factors: NDArray[np.float64] = np.exp(sigma * levels - sigma * sigma / 2.0)
+    return factors
 
 
 class StepTimer:

@@ -4,7 +4,8 @@ Both sides are measured by the same code (logged_run.py); what HTTP adds is in n
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 import numpy as np
 
@@ -60,6 +61,8 @@ class Validation:
     num_requests: int
     simulation: Simulation
     has_changes: bool
+    live: tuple[Record, ...] = field(repr=False)
+    simulated: tuple[Record, ...] = field(repr=False)
 
 
 # The demands of held-out runs at up to 0.8 of capacity, as shares; TTFT may miss by 10 ms whatever it is.
@@ -87,11 +90,39 @@ def validate(events: Sequence[Event], cost: StepCost, *, seed: int = 0) -> Valid
     return validation_of(events, run, done, cost)
 
 
+def validate_all(runs: Sequence[Sequence[Event]], cost: StepCost, *, seed: int = 0) -> Validation:
+    """Of several runs of one engine together, each simulated with a scatter of its own. Raises RecordedError."""
+    whole = [validation_of(events, run, done, cost) for events, run, done in _simulated(runs, cost, seed)]
+    live = [record for each in whole for record in each.live]
+    simulated = [record for each in whole for record in each.simulated]
+    return replace(
+        whole[0],
+        errors=tuple(errors_between(live, simulated)),
+        steps=quality_of(cost, [sample for run in runs for sample in samples_of(run)], "the steps of these runs"),
+        live_tokens_per_second=fmean(each.live_tokens_per_second for each in whole),
+        simulated_tokens_per_second=fmean(each.simulated_tokens_per_second for each in whole),
+        live_preemptions=sum(each.live_preemptions for each in whole),
+        simulated_preemptions=sum(each.simulated_preemptions for each in whole),
+        num_requests=sum(each.num_requests for each in whole),
+        live=tuple(live),
+        simulated=tuple(simulated),
+        has_changes=any(each.has_changes for each in whole),
+    )
+
+
+def _simulated(
+    runs: Sequence[Sequence[Event]], cost: StepCost, seed: int
+) -> Iterable[tuple[Sequence[Event], LoggedRun, Simulation]]:
+    for number, events in enumerate(runs):
+        run = logged_run(events)
+        yield events, run, simulate(run.plans, cost, run.config, seed=seed + number, name="validation")
+
+
 def validation_of(events: Sequence[Event], run: LoggedRun, done: Simulation, cost: StepCost) -> Validation:
     """Of a simulation that was made already, of this run as it was."""
     simulated = run.without_the_interrupted(done.result.records)
     return Validation(
-        errors=tuple(_errors(run.records, simulated)),
+        errors=tuple(errors_between(run.records, simulated)),
         steps=quality_of(cost, list(samples_of(events)), "the steps of this run"),
         live_tokens_per_second=_tokens_per_second(run.records),
         simulated_tokens_per_second=_tokens_per_second(simulated),
@@ -100,10 +131,13 @@ def validation_of(events: Sequence[Event], run: LoggedRun, done: Simulation, cos
         num_requests=len(run.plans),
         simulation=done,
         has_changes=any(isinstance(event, PolicyChanged) for event in events),
+        live=run.records,
+        simulated=simulated,
     )
 
 
-def _errors(live: Sequence[Record], simulated: Sequence[Record]) -> Iterable[Error]:
+def errors_between(live: Sequence[Record], simulated: Sequence[Record]) -> Iterable[Error]:
+    """Records of the same requests in the same order."""
     groups: dict[str, tuple[list[Record], list[Record]]] = {"all": (list(live), list(simulated))}
     for was, now in zip(live, simulated, strict=True):
         pair = groups.setdefault(GROUPS.name_of(was.num_prompt_tokens, was.max_tokens), ([], []))
