@@ -17,7 +17,6 @@ from evenflow.simulate.cost_file import CostError
 from evenflow.simulate.excite import LEAST_TOKENS, Driver, turns
 from evenflow.simulate.fit import StepSample, fit_cost, quality_of
 from evenflow.simulate.machine import this_engine, this_machine
-from evenflow.simulate.samples import samples_of
 
 MIN_SECONDS = 5.0
 _HELD_OUT_SHARE = 0.2
@@ -69,12 +68,12 @@ class Calibration:
             driver.run(turn, begin + seconds)
             if driver.now >= begin + seconds:
                 break
-        self._learned += samples_of(driver.take_records())
+        self._learned += driver.take_samples()
 
     def hold_out(self, seconds: float) -> None:
         """A run that says how good the fit is, and is not part of it."""
         by_chance(self._driver, self._driver.now + seconds)
-        self._unseen += samples_of(self._driver.take_records())
+        self._unseen += self._driver.take_samples()
 
     def fit(self) -> StepCost:
         """Raises CostError where too little was measured."""

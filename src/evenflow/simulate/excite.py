@@ -29,6 +29,8 @@ from evenflow.engine.api import EngineFacts
 from evenflow.engine.clock import MonotonicClock
 from evenflow.engine.core import EngineCore
 from evenflow.engine.messages import Abort, Add, AskPolicy
+from evenflow.simulate.fit import StepSample
+from evenflow.simulate.samples import samples_of
 
 LEAST_TOKENS = 16
 _MOST_CONTEXT = 16_384
@@ -99,6 +101,8 @@ class Driver:
         self._live: list[RequestId] = []
         self._library: list[tuple[int, ...]] = []
         self.records: list[StepRecord] = []
+        self._asked = False
+        self._busy: set[int] = set()
 
     @property
     def now(self) -> float:
@@ -124,6 +128,7 @@ class Driver:
     # ---- one thing at a time -----------------------------------------------------------------------------------------
 
     def budget(self, tokens: int) -> None:
+        self._asked = True
         tokens = max(1, min(tokens, self.facts.max_num_batched_tokens))
         self._core.accept(AskPolicy(0, json.dumps({"max_num_batched_tokens": tokens}).encode()))
 
@@ -133,6 +138,7 @@ class Driver:
         return tuple([rng.randrange(vocab_size) for _ in range(num)])
 
     def add(self, prompt: tuple[int, ...], max_tokens: int = _OUTPUT_TOKENS) -> RequestId:
+        self._asked = True
         self._number += 1
         most = self.facts.max_model_len - len(prompt)
         sampling = SamplingParams(max_tokens=max(1, min(max_tokens, most)), temperature=0.0, ignore_eos=True)
@@ -142,6 +148,7 @@ class Driver:
         return request.id
 
     def leave(self, request_ids: list[RequestId]) -> None:
+        self._asked = True
         gone = set(request_ids)
         for request_id in request_ids:
             self._core.accept(Abort(request_id))
@@ -152,19 +159,25 @@ class Driver:
         self.leave(list(self._live))
 
     def step(self) -> None:
+        if self._asked:  # what was asked of the core before this step took time after the last one
+            self._busy.add(len(self.records) - 1)
+            self._asked = False
         result = self._core.step()
         self.records += [event for event in result.events if isinstance(event, StepRecord)]
 
-    def take_records(self) -> list[StepRecord]:
-        """All since the last time."""
+    def take_samples(self) -> list[StepSample]:
+        """Of all steps since the last time. Where the driver did something between two steps, the gap is not the
+        loop's."""
         records, self.records = self.records, []
-        return records
+        samples = samples_of(records)
+        busy, self._busy = self._busy, set()
+        return [each._replace(gap_seconds=None) if number in busy else each for number, each in enumerate(samples)]
 
     def warm_up(self) -> None:
         """The first steps of all are slow."""
         self.add(self.tokens(max(1, min(64, self.facts.max_model_len - _WARM_UP_STEPS - 1))), _WARM_UP_STEPS)
         self.run_out()
-        self.take_records()
+        self.take_samples()
 
     def run_out(self) -> None:
         while self._core.has_work:

@@ -63,13 +63,15 @@ _Array = NDArray[np.float64]
 
 class StepSample(NamedTuple):
     """`seconds` is without what copying blocks took, `gap_seconds` the time to the next step, None if it had to wait
-    for work; of `swapped_blocks` copies took `swap_seconds`."""
+    for work or was held up; of `swapped_blocks` copies took `swap_seconds`. `follows`: the sample before it is of the
+    step before it, which ended a moment ago."""
 
     features: StepFeatures
     seconds: float
     gap_seconds: float | None = None
     swapped_blocks: int = 0
     swap_seconds: float = 0.0
+    follows: bool = False
 
 
 class _Steps(NamedTuple):
@@ -82,8 +84,9 @@ class _Steps(NamedTuple):
     @classmethod
     def of(cls, samples: Sequence[StepSample]) -> "_Steps":
         features = np.array([sample.features for sample in samples], dtype=np.float64).reshape(-1, 5)
-        follows = [False, *(sample.gap_seconds is not None for sample in samples[:-1])]
-        return cls(features, np.array([sample.seconds for sample in samples]), np.array(follows, dtype=np.bool_))
+        follows = np.array([sample.follows for sample in samples])
+        follows[:1] = False
+        return cls(features, np.array([sample.seconds for sample in samples]), follows)
 
     def take(self, chosen: NDArray[np.int64]) -> "_Steps":
         together = self.follows[chosen]

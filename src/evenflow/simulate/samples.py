@@ -11,21 +11,27 @@ def samples_of(events: Iterable[Event]) -> Iterator[StepSample]:
     """Every step that fed a token, in order. A step's time is from its plan to its tokens, so the scheduler's own time
     is in it; the loop's time between two steps is the gap, where there was work to go on with."""
     previous: StepRecord | None = None
+    follows = False
     for event in events:
         if not isinstance(event, StepRecord):
             continue
         if previous is not None:
-            yield from _sample(previous, event)
+            sample = _sample(previous, event, follows)
+            if sample is not None:
+                yield sample
+            follows = sample is not None and sample.gap_seconds is not None
         previous = event
     if previous is not None:
-        yield from _sample(previous, None)
+        sample = _sample(previous, None, follows)
+        if sample is not None:
+            yield sample
 
 
-def _sample(record: StepRecord, following: StepRecord | None) -> Iterator[StepSample]:
+def _sample(record: StepRecord, following: StepRecord | None, follows: bool) -> StepSample | None:
     seconds = record.end - record.start - record.swap_seconds
     if seconds <= 0.0 or not record.scheduled:
-        return
+        return None
     had_work = record.running > 0 and following is not None
     gap = max(0.0, following.start - record.end) if had_work and following is not None else None
     copies = record.swapped_out_blocks + record.swapped_in_blocks
-    yield StepSample(StepFeatures.of(record), seconds, gap, copies, record.swap_seconds)
+    return StepSample(StepFeatures.of(record), seconds, gap, copies, record.swap_seconds, follows)

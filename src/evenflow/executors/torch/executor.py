@@ -24,6 +24,7 @@ from evenflow.executors.torch.logits import Logits
 from evenflow.executors.torch.logprobs import token_logprobs
 from evenflow.executors.torch.rows import RequestRows
 from evenflow.executors.torch.sampling import Sampler
+from evenflow.executors.torch.touch_ahead import TouchAhead
 from evenflow.models.config import ModelConfig
 
 # Rows of logits held at once for prompt log-probabilities: 64 x 49,152 floats are 12.6 MB, a prompt of 4,000 tokens
@@ -79,6 +80,8 @@ class TorchExecutor:
             max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size
         )
         self._sampler = Sampler(max_num_seqs=max_num_seqs, vocab_size=model.config.vocab_size, seeds=seeds)
+        self._ahead = TouchAhead(kv_memory.pool)
+        self._block_size = block_size
         self._logprobs: dict[RequestId, int] = {}
         self._prompts: dict[RequestId, tuple[tuple[int, ...], int]] = {}
 
@@ -91,6 +94,7 @@ class TorchExecutor:
             return StepOutcome({}, device_seconds=swap_seconds, swap_seconds=swap_seconds)
         inputs = self._inputs.build(plan, self._rows)
         self._attention.begin(inputs.layout)
+        self._ahead.reached(int(inputs.layout.slots.max()) // self._block_size)
         hidden = self._model.hidden(inputs.token_ids, inputs.positions, self._attention)
         prompt_logprobs = self._prompt_logprobs(plan.chunks, hidden) if self._prompts else {}
         sampled, logprobs = self._sample(inputs, hidden)

@@ -1,6 +1,7 @@
 """The paged KV pool as memory: per layer, block and KV head one chunk of bytes, which only attention looks into.
 
-    pool [num_layers, num_blocks, num_kv_heads, chunk_bytes]     uint8, 4 KiB-aligned, touched by first use only
+    pool [num_layers, num_blocks, num_kv_heads, chunk_bytes]     uint8, 4 KiB-aligned, touched by first use,
+                                                                  or a little ahead of it (touch_ahead.py)
 
 A chunk holds the keys and the values of `block_size` tokens of one KV head (csrc/kv_pool.h has the native arrangement,
 attention.py the fallback's); int8 chunks begin with a scale per token for each. Block ids are those of the core.
