@@ -27,7 +27,7 @@ from evenflow.engine.config import EngineConfig
 from evenflow.engine.inbox import QueueInbox
 from evenflow.engine.loop import run
 from evenflow.engine.messages import Add, StepResult
-from evenflow.simulate.calibrate import Calibration
+from evenflow.simulate.calibrate import calibration_of
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
 from evenflow.simulate.logged_run import logged_run
@@ -63,7 +63,7 @@ def measure(
     """`load` is the share of the capacity that is offered."""
     began = time.monotonic()
     progress("loading the model, twice")
-    calibration = Calibration(config, seed)
+    calibration = calibration_of(config, seed)
     other = replace(
         config,
         max_num_seqs=max(2, config.max_num_seqs * 3 // 4),

@@ -21,7 +21,7 @@ app = App(name="costs", help="Step costs to simulate with, where no engine can b
 @app.default
 def costs() -> None:
     """List the ready-made costs: what each is, and how far off it is on timings that its fit has not seen."""
-    table = Table("name", "from", "a step is off by", "P95", "total", "KV tokens", box=None)
+    table = Table("name", "from", "off by", "P95", "total", "KV tokens", box=None)
     table.columns[0].no_wrap = True
     for name in ready_made():
         table.add_row(name, *_row(find_cost(name)))

@@ -23,7 +23,7 @@ from evenflow.replay.pacing import ClosedLoop, OpenLoop, Pacing, Patience
 from evenflow.replay.precise_loop import run_precisely
 from evenflow.replay.preflight import Ready, counter
 from evenflow.replay.recorded import open_trace
-from evenflow.replay.result import Result, write_result
+from evenflow.replay.result import Result, stem_of, write_result
 from evenflow.replay.run import Replay
 from evenflow.replay.run import replay as run_replay
 from evenflow.replay.slo import parse_seconds
@@ -139,7 +139,7 @@ def replay(
     url
         Address of the server, such as http://127.0.0.1:8000.
     """
-    out = report.out or Path(f"replay-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    out = stem_of(report.out) if report.out else Path(f"replay-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"out must be in a folder that exists; {out.parent} does not")
     what = _what(out.name, url, trace, Options(file, load, send, report))

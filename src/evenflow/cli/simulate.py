@@ -23,7 +23,7 @@ from evenflow.observe.summary import format_seconds
 from evenflow.replay.assess import assess
 from evenflow.replay.load import Load, LoadOptions, make_load
 from evenflow.replay.recorded import open_trace
-from evenflow.replay.result import write_result
+from evenflow.replay.result import stem_of, write_result
 from evenflow.replay.slo import parse_bounds, parse_seconds
 from evenflow.report.page import write_page
 from evenflow.report.replay_page import replay_page
@@ -103,7 +103,7 @@ def simulate(
     cost
         Cost file of `evenflow calibrate`, or the name of one that comes with evenflow (`evenflow costs`).
     """
-    out = report.out or Path(f"simulation-{datetime.now(UTC):%Y%m%d-%H%M%S}")
+    out = stem_of(report.out) if report.out else Path(f"simulation-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"out must be in a folder that exists; {out.parent} does not")
     if report.slo is not None:

@@ -26,6 +26,14 @@ class ResultError(EvenflowError):
     """A result file cannot be read or written; the message names the file."""
 
 
+def stem_of(out: Path) -> Path:
+    """What OUT.json and OUT.html are named after, whichever of the three was given."""
+    for suffix in (".json.gz", ".json", ".html"):
+        if out.name.endswith(suffix) and out.name != suffix:
+            return out.with_name(out.name.removesuffix(suffix))
+    return out
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """`began` is a date and time. `target` and `load` are for people, by name; `notes` says what was done to the load.

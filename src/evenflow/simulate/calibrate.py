@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import log
 
+from evenflow.core.ports import Clock
 from evenflow.engine.api import EngineFacts
 from evenflow.engine.build import build_core
+from evenflow.engine.clock import MonotonicClock
 from evenflow.engine.config import EngineConfig
+from evenflow.engine.core import EngineCore
 from evenflow.simulate.cost import Identity, Kind, StepCost
 from evenflow.simulate.cost_file import CostError
 from evenflow.simulate.excite import LEAST_TOKENS, Driver, turns
@@ -32,7 +35,7 @@ def calibrate(
     if seconds < MIN_SECONDS:
         raise CostError(f"a calibration of {seconds:g} s is too short; give it {MIN_SECONDS:g} s at least")
     progress(0.0, "loading the model")
-    calibration = Calibration(config, seed)
+    calibration = calibration_of(config, seed)
     learning = 1.0 - _HELD_OUT_SHARE
     calibration.learn(seconds * learning, lambda share, words: progress(share * learning, words))
     progress(learning, "a run that the fit does not see")
@@ -42,15 +45,22 @@ def calibrate(
     return cost
 
 
+def calibration_of(config: EngineConfig, seed: int = 0) -> "Calibration":
+    """Loads the model. Raises ConfigError, ModelError."""
+    core, facts = build_core(replace(config, policy="vllm", policy_set=(), prefix_caching=True))
+    return Calibration(core, facts, config.model, seed)
+
+
 class Calibration:
     """An engine to be measured, and what was measured so far; a bench has it learn a while, and again later."""
 
-    def __init__(self, config: EngineConfig, seed: int = 0) -> None:
-        """Loads the model. Raises ConfigError, ModelError."""
-        core, facts = build_core(replace(config, policy="vllm", policy_set=(), prefix_caching=True))
+    def __init__(
+        self, core: EngineCore, facts: EngineFacts, model: str, seed: int = 0, clock: Clock | None = None
+    ) -> None:
+        """`core` caches prefixes; `clock` is the one that it goes by, the system's if not given."""
         self._facts = facts
-        self._model = config.model
-        self._driver = Driver(core, facts, seed)
+        self._model = model
+        self._driver = Driver(core, facts, seed, clock or MonotonicClock())
         self._turns = turns(facts.max_num_seqs, facts.max_num_batched_tokens)
         self._learned: list[StepSample] = []
         self._unseen: list[StepSample] = []

@@ -171,6 +171,7 @@ class StepCost:
     block_size: int | None = None
     notes: tuple[str, ...] = ()
     _knot_places: tuple[float, ...] = field(init=False, repr=False, compare=False, default=())
+    _of_tokens: dict[int, tuple[float, float]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_knot_places", tuple(knot.log2_tokens for knot in self.knots))
@@ -184,9 +185,12 @@ class StepCost:
         """All but the last term: what stays the same while the same streams decode."""
         prefill_tokens, decode_tokens, prefill_context, _, num_scheduled = features
         num_tokens = prefill_tokens + decode_tokens
-        p = self.sharpness
-        knee: float = (self.weight_seconds**p + (self.token_seconds * num_tokens) ** p) ** (1.0 / p)
-        base = self.fixed_seconds + knee + self.request_seconds * num_scheduled + self.correction(num_tokens)
+        known = self._of_tokens.get(num_tokens)
+        if known is None:  # powers and a logarithm: 2 us, of the 60 that a simulated step takes
+            p = self.sharpness
+            knee: float = (self.weight_seconds**p + (self.token_seconds * num_tokens) ** p) ** (1.0 / p)
+            known = self._of_tokens[num_tokens] = self.fixed_seconds + knee, self.correction(num_tokens)
+        base = known[0] + self.request_seconds * num_scheduled + known[1]
         if not prefill_tokens:
             return base
         reads = (num_scheduled - decode_tokens) * prefill_context / prefill_tokens

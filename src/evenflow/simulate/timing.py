@@ -7,6 +7,7 @@ whether it is taken alone or in a leap, and two simulations of one seed have com
 from collections import Counter
 from collections.abc import Sequence
 from math import inf
+from operator import le
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,14 @@ class Scatter:
         self._spreads = [cost.spread(regime) for regime in Regime]
         self._block = -1
         self._factors: dict[Regime, NDArray[np.float64]] = {}
+        self._lists: dict[Regime, list[float]] = {}  # for one at a time
         self.is_none = not any(spread.sigma for spread in self._spreads)
 
     def factor(self, step: int, regime: Regime) -> float:
-        return float(self._of(step // _BLOCK)[regime][step % _BLOCK])
+        block, at = divmod(step, _BLOCK)
+        if block != self._block:
+            self._of(block)
+        return self._lists[regime][at]
 
     def factors(self, step: int, regime: Regime, count: int) -> NDArray[np.float64]:
         """Of so many steps from `step` on; only those up to the end of a block, at least one."""
@@ -41,6 +46,7 @@ class Scatter:
             levels = self._levels.next(_BLOCK)
             self._block += 1
             self._factors = {spread.regime: _factors(spread, levels) for spread in self._spreads}
+            self._lists = {regime: factors.tolist() for regime, factors in self._factors.items()}
         assert block == self._block, "steps are asked for in order"
         return self._factors
 
@@ -96,6 +102,8 @@ class StepTimer:
         p, d, a, k, r = features
         values = (p + d, p, d, a, k, r)
         low, high = self._inside
+        if all(map(le, low, values)) and all(map(le, values, high)):
+            return []
         return [HULL_FEATURES[i] for i, value in enumerate(values) if not low[i] <= value <= high[i]]
 
     def _mark(self, outside: Sequence[str], count: int) -> None:

@@ -12,7 +12,7 @@ from evenflow.replay.assess import assess
 from evenflow.replay.bootstrap import Sample, blocks_of, difference, resampled_mean, resampled_quantile, value_of
 from evenflow.replay.compare import compare
 from evenflow.replay.request import Reason, TokenCounts
-from evenflow.replay.result import ResultError, read_result, thinned, write_result
+from evenflow.replay.result import ResultError, read_result, stem_of, thinned, write_result
 from records import failed, noisy_run, record, result, unsent
 
 RUN = result(
@@ -206,3 +206,11 @@ def test_few_blocks_carry_no_interval() -> None:
         sample([1.0] * 4), sample([2.0] * 4), resampled_mean, blocks_of([np.zeros(4)]), blocks.draws(1), 0.95
     )
     assert (found.estimate, found.low, found.excludes_zero) == (1.0, None, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "stem"),
+    [("a/x", "a/x"), ("a/x.json", "a/x"), ("x.json.gz", "x"), ("x.html", "x"), ("x.2", "x.2"), (".json", ".json")],
+)
+def test_a_result_is_named_after_what_was_given_with_or_without_a_suffix(given: str, stem: str) -> None:
+    assert stem_of(Path(given)) == Path(stem)

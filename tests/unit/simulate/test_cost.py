@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from evenflow.simulate.cost import Bounds, Identity, Kind, Knot, Regime, Spread, StepCost, StepFeatures
+from evenflow.simulate.cost import Bounds, Drift, Identity, Kind, Knot, Regime, Spread, StepCost, StepFeatures
 from evenflow.simulate.cost_file import CostError, load_cost, save_cost
 from evenflow.simulate.fit import StepSample, fit_cost, non_negative_least_squares, quality_of
 from evenflow.simulate.machine import this_engine, this_machine
@@ -24,7 +24,9 @@ COST = StepCost(
     prefill_context_seconds=1e-8,
     decode_context_seconds=1e-7,
     knots=(Knot(0.0, 0.001), Knot(4.0, -0.001), Knot(8.0, 0.002)),
-    spreads=(Spread(Regime.DECODE, 0.02, 100),),
+    prefill_read_seconds=2e-7,
+    spreads=(Spread(Regime.DECODE, 0.02, 100), Spread(Regime.MIXED, 0.1, 100, (1.0,) * 21)),
+    drift=Drift(0.5, 20.0),
     hull=(Bounds("decode_tokens", 0, 64), Bounds("decode_context", 0, 10_000)),
     kv_tokens=1000,
 )
@@ -43,6 +45,15 @@ def test_a_step_reads_the_weights_or_computes_with_them_whichever_is_longer() ->
     one, many = StepFeatures(0, 1, 0, 1, 1), StepFeatures(1000, 0, 0, 0, 1)
     assert plain.seconds(one) == pytest.approx(0.01)
     assert plain.seconds(many) == pytest.approx(0.1)
+
+
+def test_a_chunk_reads_its_context_once_and_computes_with_it_for_every_token() -> None:
+    plain = StepCost(HERE, fixed_seconds=0.001, prefill_context_seconds=1e-8, prefill_read_seconds=1e-6)
+    one = StepFeatures(100, 0, 100 * 1000, 0, 1)
+    assert one.prefill_reads == 1000
+    assert plain.seconds(one) == pytest.approx(0.001 + 0.001 + 0.001)
+    two = StepFeatures(100, 5, 100 * 1000, 50, 7)
+    assert plain.seconds(two) == pytest.approx(0.001 + 0.001 + 0.002)
 
 
 def test_the_correction_is_a_line_between_knots_and_flat_beyond() -> None:
@@ -79,6 +90,10 @@ def test_a_cost_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("schema_version", 99, "schema version 99"),
         ("kind", "recipe", "not a cost file"),
         ("surprise", 1, "surprise"),
+        ("prefill_read_seconds", -1.0, "prefill_read_seconds must be seconds between 0"),
+        ("spreads", [["decode", 0.1, 100, [1.0]]], "factors of decode steps must be 21 numbers"),
+        ("spreads", [["decode", 0.1, 100, [-1.0] * 21]], "factors of decode steps must be 21 numbers"),
+        ("drift", [1.0, 20.0], "the drift's share must be from 0 to below 1"),
     ],
 )
 def test_a_wrong_cost_file_is_refused_by_field(tmp_path: Path, field: str, value: object, said: str) -> None:
