@@ -108,5 +108,6 @@ def fidelity(
         )
     show_cost(found.cost, console)
     show_validation(found.validation, console, groups=groups, again=found.again)
-    console.print("live again: by how much the first live run was off from the second, of the same requests")
+    said = "live again: by how much the first live run was off from the second, of the same requests"
+    console.print(said, soft_wrap=True)
     console.print(f"offered {found.rate:.3g}/s of a capacity of {found.capacity:.3g}/s; {found.seconds:.0f} s in all")
