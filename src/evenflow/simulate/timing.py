@@ -27,14 +27,13 @@ class Scatter:
         self._spreads = [cost.spread(regime) for regime in Regime]
         self._block = -1
         self._factors: dict[Regime, NDArray[np.float64]] = {}
-        self._lists: dict[Regime, list[float]] = {}  # for one at a time
         self.is_none = not any(spread.sigma for spread in self._spreads)
 
     def factor(self, step: int, regime: Regime) -> float:
         block, at = divmod(step, _BLOCK)
         if block != self._block:
             self._of(block)
-        return self._lists[regime][at]
+        return self._factors[regime].item(at)
 
     def factors(self, step: int, regime: Regime, count: int) -> NDArray[np.float64]:
         """Of so many steps from `step` on; only those up to the end of a block, at least one."""
@@ -46,7 +45,6 @@ class Scatter:
             levels = self._levels.next(_BLOCK)
             self._block += 1
             self._factors = {spread.regime: _factors(spread, levels) for spread in self._spreads}
-            self._lists = {regime: factors.tolist() for regime, factors in self._factors.items()}
         assert block == self._block, "steps are asked for in order"
         return self._factors
 
