@@ -34,7 +34,7 @@ def _row(cost: StepCost) -> tuple[str, ...]:
     said = (
         (f"{quality.mape:.1%}", f"{quality.p95:.1%}", f"{quality.bias:+.1%}") if known and quality else ("-", "-", "-")
     )
-    return cost.identity.kind.value, *said, str(cost.kv_tokens or "-")
+    return cost.identity.kind.name.lower(), *said, str(cost.kv_tokens or "-")
 
 
 @app.command
@@ -51,7 +51,7 @@ def published(timings: Path, *, out: Path = Path(".")) -> None:
     if not out.is_dir():
         raise ConfigError(f"out must be a folder that exists; {out} does not")
     console = Console(highlight=False)
-    table = Table("file", "from", "a step is off by", "P95", "total", "KV tokens", box=None)
+    table = Table("file", "from", "off by", "P95", "total", "KV tokens", box=None)
     for setup, samples in read_timings(timings).items():
         cost = cost_of_timings(setup, samples)
         path = out / f"{setup.name}.json"
