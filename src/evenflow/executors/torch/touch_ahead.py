@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from torch import Tensor
 
-MARGIN_BYTES = 512 << 20
+MARGIN_BYTES = 256 << 20
 _POPULATE_WRITE = 23
 _PIECE_BYTES = 2 << 20
 _PAGE = 4096
