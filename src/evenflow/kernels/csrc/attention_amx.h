@@ -37,9 +37,9 @@ class AmxTiles {
         for (int g = 0; g < groups; g += 2) {
             const int second = g + 1 < groups ? g + 1 : g;  // twice the same, rather than another shape of the loop
             if (lower > 0)
-                score_both(q, keys[g], keys[second], dim, out + g * GROUP);
+                score<true>(q, keys[g], keys[second], dim, out + g * GROUP);
             else
-                score_upper(q, keys[g], keys[second], dim, out + g * GROUP);
+                score<false>(q, keys[g], keys[second], dim, out + g * GROUP);
         }
     }
 
@@ -50,9 +50,9 @@ class AmxTiles {
         shape(rows);
         for (int d = 0; d < dim; d += 2 * LANES) {
             if (lower > 0)
-                value_both(p, values, groups, dim, d, fresh, acc);
+                value<true>(p, values, groups, dim, d, fresh, acc);
             else
-                value_upper(p, values, groups, dim, d, fresh, acc);
+                value<false>(p, values, groups, dim, d, fresh, acc);
         }
     }
 
@@ -66,103 +66,80 @@ class AmxTiles {
         load_amx_config({.bytes_per_row = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {u, u, l, l, u, l, 16, 16}});
     }
 
-    static void score_both(const bf16* q, const std::uint32_t* left, const std::uint32_t* right, int dim, float* out) {
+    // LOWER: whether there are lower rows.
+    template <bool LOWER>
+    static void score(const bf16* q, const std::uint32_t* left, const std::uint32_t* right, int dim, float* out) {
         const bf16* q_lower = q + AMX_ROWS * dim;
         float* out_lower = out + AMX_ROWS * SCORE_STRIDE;
         const std::int64_t q_stride = dim * 2, out_stride = SCORE_STRIDE * 4;
         amx_fence();
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        zero<LOWER>();
         for (int d = 0; d < dim; d += AMX_STEP) {
             const int line = d / 2 * LANES;
             _tile_loadd(4, q + d, q_stride);
-            _tile_loadd(5, q_lower + d, q_stride);
+            if constexpr (LOWER) _tile_loadd(5, q_lower + d, q_stride);
             _tile_loadd(6, left + line, 64);
             _tile_loadd(7, right + line, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
+            multiply<LOWER>();
         }
-        _tile_stored(0, out, out_stride);
-        _tile_stored(1, out + LANES, out_stride);
-        _tile_stored(2, out_lower, out_stride);
-        _tile_stored(3, out_lower + LANES, out_stride);
+        keep<LOWER>(out, out_lower, out_stride);
     }
 
-    static void score_upper(const bf16* q, const std::uint32_t* left, const std::uint32_t* right, int dim, float* out) {
-        const std::int64_t q_stride = dim * 2, out_stride = SCORE_STRIDE * 4;
-        amx_fence();
-        _tile_zero(0);
-        _tile_zero(1);
-        for (int d = 0; d < dim; d += AMX_STEP) {
-            const int line = d / 2 * LANES;
-            _tile_loadd(4, q + d, q_stride);
-            _tile_loadd(6, left + line, 64);
-            _tile_loadd(7, right + line, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        _tile_stored(0, out, out_stride);
-        _tile_stored(1, out + LANES, out_stride);
-    }
-
-    static void value_both(const bf16* p, const std::uint32_t* const* values, int groups, int dim, int d, bool fresh, float* acc) {
+    template <bool LOWER>
+    static void value(const bf16* p, const std::uint32_t* const* values, int groups, int dim, int d, bool fresh, float* acc) {
         const std::int64_t stride = dim * 4;
         float *out = acc + d, *out_lower = out + AMX_ROWS * dim;
         const bf16* p_lower = p + AMX_ROWS * P_STRIDE;
         amx_fence();
         if (fresh) {
-            _tile_zero(0);
-            _tile_zero(1);
-            _tile_zero(2);
-            _tile_zero(3);
+            zero<LOWER>();
         } else {
             _tile_loadd(0, out, stride);
             _tile_loadd(1, out + LANES, stride);
-            _tile_loadd(2, out_lower, stride);
-            _tile_loadd(3, out_lower + LANES, stride);
+            if constexpr (LOWER) {
+                _tile_loadd(2, out_lower, stride);
+                _tile_loadd(3, out_lower + LANES, stride);
+            }
         }
         for (int g = 0; g < groups; g += 2) {
             const std::uint32_t* lines = values[g] + d;
             _tile_loadd(4, p + g * GROUP, P_STRIDE * 2);
-            _tile_loadd(5, p_lower + g * GROUP, P_STRIDE * 2);
+            if constexpr (LOWER) _tile_loadd(5, p_lower + g * GROUP, P_STRIDE * 2);
             _tile_loadd(6, lines, stride);
             _tile_loadd(7, lines + LANES, stride);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
+            multiply<LOWER>();
+        }
+        keep<LOWER>(out, out_lower, stride);
+    }
+
+    template <bool LOWER>
+    EVENFLOW_INLINE static void zero() {
+        _tile_zero(0);
+        _tile_zero(1);
+        if constexpr (LOWER) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
+    }
+
+    template <bool LOWER>
+    EVENFLOW_INLINE static void multiply() {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        if constexpr (LOWER) {
             _tile_dpbf16ps(2, 5, 6);
             _tile_dpbf16ps(3, 5, 7);
         }
-        _tile_stored(0, out, stride);
-        _tile_stored(1, out + LANES, stride);
-        _tile_stored(2, out_lower, stride);
-        _tile_stored(3, out_lower + LANES, stride);
     }
 
-    static void value_upper(const bf16* p, const std::uint32_t* const* values, int groups, int dim, int d, bool fresh, float* acc) {
-        const std::int64_t stride = dim * 4;
-        float* out = acc + d;
-        amx_fence();
-        if (fresh) {
-            _tile_zero(0);
-            _tile_zero(1);
-        } else {
-            _tile_loadd(0, out, stride);
-            _tile_loadd(1, out + LANES, stride);
-        }
-        for (int g = 0; g < groups; g += 2) {
-            const std::uint32_t* lines = values[g] + d;
-            _tile_loadd(4, p + g * GROUP, P_STRIDE * 2);
-            _tile_loadd(6, lines, stride);
-            _tile_loadd(7, lines + LANES, stride);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-        }
+    template <bool LOWER>
+    EVENFLOW_INLINE static void keep(float* out, float* out_lower, std::int64_t stride) {
         _tile_stored(0, out, stride);
         _tile_stored(1, out + LANES, stride);
+        if constexpr (LOWER) {
+            _tile_stored(2, out_lower, stride);
+            _tile_stored(3, out_lower + LANES, stride);
+        }
     }
 
     // Blocks of 16 tokens: every group alone, in half tiles, sixteen rows and sixteen columns at a time.
