@@ -120,7 +120,7 @@ def assert_span_is(span: RequestSpan, life: Life) -> None:
     assert span.preempted_times == waits[1:]
     assert span.preempted_by_reason == merged([life.reasons(*wait) for wait in waits[1:]])
     assert span.stalled_by_reason == life.stalled
-    assert span.token_times == life.token_times
+    assert list(span.token_times) == life.token_times
     assert span.itl_seconds == [later - earlier for earlier, later in pairwise(life.token_times)]
     assert span.num_output_tokens == len(life.token_times)
     assert span.num_preemptions == len(life.preemptions)

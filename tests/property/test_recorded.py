@@ -109,7 +109,7 @@ def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:
 def repeated(events: list[Event]) -> Repetition:
     """Through the text of a log, as a live one comes."""
     decoder, to_lines, from_lines = line_decoder(), ToLines(), FromLines()
-    return replay_log([from_lines.event(decoder.decode(msgspec.json.encode(to_lines.line(event)))) for event in events])
+    return replay_log([from_lines.event(decoder.decode(msgspec.json.encode(line))) for line in to_lines.lines(events)])
 
 
 @pytest.mark.parametrize("policy", PRESETS)

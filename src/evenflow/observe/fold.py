@@ -1,4 +1,4 @@
-"""Events in, spans out, one event at a time; memory is bounded by the requests that live.
+"""Events in, spans out, in order; memory is bounded by the requests that live.
 
 A step's events come in this order: who was preempted and scheduled (at the step's start), first tokens and finishes (at
 its end), then its `StepRecord`. What a step gave is told by the record, so a request that ended with its own last token
@@ -9,7 +9,7 @@ request takes part in every step except those whose `left_out` names it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from evenflow.core.events import (
     Arrived,
@@ -23,6 +23,7 @@ from evenflow.core.events import (
     Scheduled,
     StepRecord,
 )
+from evenflow.core.plan import LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.spans import RequestSpan, TtftParts
@@ -30,16 +31,20 @@ from evenflow.observe.tokens import TokenFold
 from evenflow.observe.waits import WaitFold
 
 
-class SpanUpdate(NamedTuple):
-    """What one event settled. `admitted` got its first seat; `token_gaps` is (seconds, number of such gaps)."""
+@dataclass(slots=True)
+class Folded:
+    """What a number of events told, each kind in the order of the log.
 
-    admitted: RequestSpan | None = None
-    first_tokens: Sequence[RequestSpan] = ()
-    finished: Sequence[RequestSpan] = ()
-    token_gaps: Sequence[tuple[float, int]] = ()
+    `admitted` got their first seat, `first_tokens` their first token. `token_gaps` is (seconds, number of such gaps).
+    """
 
-
-_NOTHING = SpanUpdate()
+    steps: list[StepRecord] = field(default_factory=list)
+    preempted: list[Preempted] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    admitted: list[RequestSpan] = field(default_factory=list)
+    first_tokens: list[RequestSpan] = field(default_factory=list)
+    token_gaps: list[tuple[float, int]] = field(default_factory=list)
+    finished: list[RequestSpan] = field(default_factory=list)
 
 
 class _Live:
@@ -105,28 +110,34 @@ class SpanFold:
             live.span.token_times = self._tokens.times(live.span.request_id)
             yield live.span
 
-    def feed(self, event: Event) -> SpanUpdate:
-        match event:
-            case StepRecord():
-                return self._end_step(event)
-            case Arrived():
-                self._arrive(event)
-            case Scheduled():
-                return self._seat(event)
-            case Preempted():
-                self._unseat(event)
-            case FirstToken():
-                live = self._live.get(event.request_id)
-                if live is not None:
-                    live.span.first_token_time = event.time
-                    self._new_first_tokens.append(live)
-            case Finished():
-                return self._finish(event)
-            case PolicyChanged():
-                self._move(event)
-            case Rejected() | ConfigChanged():
-                pass
-        return _NOTHING
+    def feed(self, event: Event) -> Folded:
+        """One event, and what it told."""
+        return self.feed_all((event,))
+
+    def feed_all(self, events: Iterable[Event]) -> Folded:
+        folded = Folded()
+        for event in events:
+            match event:
+                case StepRecord():
+                    self._end_step(event, folded)
+                case Scheduled():
+                    self._seat(event, folded)
+                case FirstToken():
+                    self._give_first_token(event)
+                case Finished():
+                    self._finish(event, folded)
+                case Arrived():
+                    self._arrive(event)
+                case Preempted():
+                    folded.preempted.append(event)
+                    self._unseat(event)
+                case Rejected():
+                    folded.rejected.append(event)
+                case PolicyChanged():
+                    self._move(event)
+                case ConfigChanged():
+                    pass
+        return folded
 
     def _arrive(self, event: Arrived) -> None:
         span = RequestSpan(
@@ -143,10 +154,10 @@ class SpanFold:
         self._live[event.request_id] = _Live(span)
         self.waits.join(event.request_id, event.flow, event.accepted_time)
 
-    def _seat(self, event: Scheduled) -> SpanUpdate:
+    def _seat(self, event: Scheduled, folded: Folded) -> None:
         live = self._live.get(event.request_id)
         if live is None:
-            return _NOTHING
+            return
         self._end_wait(live, event.time)
         self._num_seated += 1
         live.busy_before = self._busy_seconds
@@ -155,13 +166,19 @@ class SpanFold:
         if span.first_scheduled_time is None:
             span.first_scheduled_time = event.time
             span.num_cached_tokens = event.cached_tokens
-            return SpanUpdate(admitted=span)
+            folded.admitted.append(span)
+            return
         span.num_swapped_in_tokens += event.swapped_in_tokens
         # What the prefix cache still had need not be computed again.
         recomputed = max(0, live.lost_tokens - event.cached_tokens)
         span.num_recomputed_tokens += recomputed
         self.num_recomputed_tokens += recomputed
-        return _NOTHING
+
+    def _give_first_token(self, event: FirstToken) -> None:
+        live = self._live.get(event.request_id)
+        if live is not None:
+            live.span.first_token_time = event.time
+            self._new_first_tokens.append(live)
 
     def _end_wait(self, live: _Live, time: float) -> None:
         span = live.span
@@ -201,11 +218,11 @@ class SpanFold:
             if live.busy_before is None:
                 self.waits.move(request_id, flow, event.time)
 
-    def _finish(self, event: Finished) -> SpanUpdate:
-        live = self._live.pop(event.request_id, None)
+    def _finish(self, event: Finished, folded: Folded) -> None:
+        live = self._live.get(event.request_id)
         if live is None:
             self._tokens.forget(event.request_id)
-            return _NOTHING
+            return
         span = live.span
         if live.busy_before is None:
             self._end_wait(live, event.time)
@@ -216,52 +233,59 @@ class SpanFold:
         span.num_output_tokens = event.num_output_tokens
         by_own_token = event.reason in (FinishReason.STOP, FinishReason.LENGTH)
         if by_own_token and event.step > self._last_step:
-            self._ended_in_step.append(span)
-            self._live[event.request_id] = live  # until the record of this step
-            return _NOTHING
-        self._take_times(span)
-        return SpanUpdate(finished=(span,))
+            self._ended_in_step.append(span)  # until the record of this step
+        else:
+            self._take_leave(span, folded)
 
-    def _take_times(self, span: RequestSpan) -> None:
-        span.token_times = self._tokens.times(span.request_id)
-        self._tokens.forget(span.request_id)
+    def _take_leave(self, span: RequestSpan, folded: Folded) -> None:
+        request_id = span.request_id
+        del self._live[request_id]
+        span.token_times = self._tokens.times(request_id)
+        self._tokens.forget(request_id)
+        folded.finished.append(span)
 
-    def _end_step(self, record: StepRecord) -> SpanUpdate:
-        seconds = record.end - record.start
+    def _end_step(self, record: StepRecord, folded: Folded) -> None:
+        folded.steps.append(record)
+        start, end = record.start, record.end
+        seconds = end - start
         self._busy_seconds += seconds
         self._last_step = record.step
-        self.waits.decide(record.start, record.doors)
-        for request_id, reason in record.left_out:
+        self.waits.decide(start, record.doors)
+        if record.left_out:
+            self._stall(record.left_out, seconds)
+        folded.token_gaps += self._tokens.give(record.emitted, end)
+        if self._new_first_tokens:
+            for live in self._new_first_tokens:
+                live.span.ttft_parts = self._ttft_parts(live)
+                folded.first_tokens.append(live.span)
+            self._new_first_tokens.clear()
+        if self._ended_in_step:
+            for span in self._ended_in_step:
+                self._take_leave(span, folded)
+            self._ended_in_step.clear()
+
+    def _stall(self, left_out: Sequence[LeftOut], seconds: float) -> None:
+        for request_id, reason in left_out:
             live = self._live.get(request_id)
             if live is not None:
                 live.left_out_seconds += seconds
                 stalled = live.span.stalled_by_reason
                 stalled[reason.value] = stalled.get(reason.value, 0.0) + seconds
-        gaps = self._tokens.give(record.emitted, record.end)
-        first_tokens, finished = self._settle_first_tokens(), tuple(self._ended_in_step)
-        for span in finished:
-            del self._live[span.request_id]
-            self._take_times(span)
-        self._ended_in_step.clear()
-        return SpanUpdate(first_tokens=first_tokens, finished=finished, token_gaps=gaps)
 
-    def _settle_first_tokens(self) -> tuple[RequestSpan, ...]:
-        spans = []
-        for live in self._new_first_tokens:
-            span = live.span
-            prefill = span.prefill_seconds
-            assert prefill is not None
-            computed = min(prefill, live.computed(self._busy_seconds))
-            span.ttft_parts = TtftParts(
-                intake=span.accepted_time - span.arrival_time,
-                queue=span.queue_by_reason,
-                prefill=computed,
-                interleaved=prefill - computed,
-                preempted=span.preempted_seconds(until=span.first_token_time or 0.0),
-            )
-            spans.append(span)
-        self._new_first_tokens.clear()
-        return tuple(spans)
+    def _ttft_parts(self, live: _Live) -> TtftParts:
+        span = live.span
+        first_token_time = span.first_token_time
+        assert first_token_time is not None and span.first_scheduled_time is not None
+        preempted = span.preempted_seconds(until=first_token_time)
+        prefill = first_token_time - span.first_scheduled_time - preempted
+        computed = min(prefill, live.computed(self._busy_seconds))
+        return TtftParts(
+            intake=span.accepted_time - span.arrival_time,
+            queue=span.queue_by_reason,
+            prefill=computed,
+            interleaved=prefill - computed,
+            preempted=preempted,
+        )
 
 
 def spans_of(events: Iterable[Event]) -> Iterator[RequestSpan]:

@@ -6,28 +6,28 @@ never got a token has no TTFT: it is counted in `num_requests` and by its finish
 
 Tenants come from clients, so their number has a bound: the first MAX_NAMES have their own row, all others share one.
 
-Who ended is gathered and counted when someone asks, or when GATHERED have ended (tally.py says why).
+Who ended is gathered and counted when someone asks, or when GATHERED have ended (counting.py says why).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from evenflow.core.events import Event
-from evenflow.observe.feed import Folded, SpanFeed
-from evenflow.observe.fold import SpanFold
+from evenflow.observe.counting import count
+from evenflow.observe.feed import SpanFeed
+from evenflow.observe.fold import Folded, SpanFold
 from evenflow.observe.length_groups import LengthGroups
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.spans import RequestSpan
-from evenflow.observe.tally import LATENCIES, Count, Readings, Tally
+from evenflow.observe.tally import LATENCIES, Tally
 from evenflow.observe.windows import WINDOWS, WindowedTally, slice_of
 
 MAX_NAMES: Final = 100
 OTHERS: Final = "(others)"
 VIEWS: Final = ("all", "lengths", "class", "tenant")
-GATHERED: Final = 64  # counting so many takes about 2 ms
+GATHERED: Final = 256  # counting so many takes about 2 ms
 _GATHERED_TOKENS: Final = 1 << 16
 
 
@@ -56,6 +56,7 @@ class GroupTails:
         self._num_finished: Counter[str] = Counter()
         self._gathered: list[RequestSpan] = []
         self._gathered_tokens = 0
+        self._slice = 0
         self._now = 0.0
 
     @property
@@ -83,38 +84,40 @@ class GroupTails:
             self._gathered_tokens += len(span.token_times)
         self._gathered += folded.finished
         if len(self._gathered) >= GATHERED or self._gathered_tokens >= _GATHERED_TOKENS:
-            self._count()
+            self.settle()
 
-    def _count(self) -> None:
-        for number, spans in groupby(self._gathered, key=lambda span: slice_of(span.finish_time or 0.0)):
-            self._count_in(number, list(spans))
+    def settle(self) -> None:
+        """Count who ended and is not counted yet."""
+        if not self._gathered:
+            return
+        cell_of: dict[tuple[int, int, str, str], int] = {}
+        cells, tallies = [], list[list[Tally]]()
+        for span in self._gathered:
+            # Who was aborted between two steps may have ended before the last step did.
+            self._slice = max(self._slice, slice_of(span.finish_time or 0.0))
+            lengths = self._lengths.index_of(span.num_prompt_tokens, span.num_output_tokens)
+            key = (self._slice, lengths, span.service_class, span.tenant)
+            cell = cell_of.get(key)
+            if cell is None:
+                cell = cell_of[key] = len(tallies)
+                tallies.append([tally for group in self._groups_of(span, lengths) for tally in group.at(self._slice)])
+            cells.append(cell)
+        count(self._gathered, cells, tallies)
         self._gathered.clear()
         self._gathered_tokens = 0
 
-    def _count_in(self, number: int, spans: Sequence[RequestSpan]) -> None:
-        """`number` is the slice of time in which all of them ended."""
-        members: dict[tuple[str, str], list[int]] = {}
-        for index, span in enumerate(spans):
-            for key in self._keys_of(span):
-                members.setdefault(key, []).append(index)
-        readings, counts = Readings(spans), dict[tuple[int, ...], Count]()
-        for key, indices in members.items():
-            same = tuple(indices)  # where there is one tenant, its members are everybody
-            count = counts.get(same)
-            if count is None:
-                count = counts[same] = readings.count(same)
-            group = self._groups.get(key)
-            if group is None:
-                group = self._groups[key] = WindowedTally()
-            for tally in group.at(number):
-                tally.add(count)
+    def _groups_of(self, span: RequestSpan, lengths: int) -> Iterator[WindowedTally]:
+        """One per view."""
+        yield self._group("all", "")
+        yield self._group("lengths", self._length_names[lengths])
+        yield self._group("class", self._bounded("class", span.service_class))
+        yield self._group("tenant", self._bounded("tenant", span.tenant))
 
-    def _keys_of(self, span: RequestSpan) -> Iterator[tuple[str, str]]:
-        """One group per view."""
-        yield "all", ""
-        yield "lengths", self._length_names[self._lengths.index_of(span.num_prompt_tokens, span.num_output_tokens)]
-        yield "class", self._bounded("class", span.service_class)
-        yield "tenant", self._bounded("tenant", span.tenant)
+    def _group(self, view: str, name: str) -> WindowedTally:
+        group = self._groups.get((view, name))
+        if group is None:
+            group = self._groups[view, name] = WindowedTally()
+        return group
 
     def _bounded(self, view: str, name: str) -> str:
         names = self._names[view]
@@ -127,7 +130,7 @@ class GroupTails:
     def rows(self, window: str = "start", *, now: float | None = None) -> list[GroupRow]:
         """Groups that the window saw, `all` first, then by view; lengths from short to long."""
         assert window in WINDOWS
-        self._count()
+        self.settle()
         now = self._now if now is None else max(now, self._now)
         order = {name: index for index, name in enumerate(self._length_names)}
         keys = sorted(self._groups, key=lambda key: (VIEWS.index(key[0]), order.get(key[1], 0), key[1]))
@@ -136,11 +139,12 @@ class GroupTails:
 
 
 def _row(view: str, name: str, tally: Tally) -> GroupRow:
+    found = tally.latencies
     return GroupRow(
         view=view,
         name=name,
         num_requests=tally.num_requests,
-        latencies={latency: tally.latencies.get(latency, Sketch()) for latency in LATENCIES},
+        latencies={latency: found.get(latency, Sketch()) for latency in LATENCIES},
         ttft_parts=tally.ttft_parts(),
         queue_reasons=tally.queue_reasons(),
     )

@@ -7,7 +7,7 @@ missing, unknown or mistyped field is an error. A step's line leaves out what ne
 goes, so most lines are of a length that does not grow with the batch, and most records share one tuple.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from typing import Annotated, Any, get_args
@@ -66,14 +66,19 @@ def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
 
 _LINE_CLASSES: Mapping[type, type[msgspec.Struct]] = {cls: _line_class(cls) for cls in _EVENT_CLASSES}
 _EVENT_OF_LINE: Mapping[type, type[Event]] = {line: cls for cls, line in _LINE_CLASSES.items()}
-# Any: the values of a class's fields, in order; only ever handed to the class of the same fields.
-_VALUES: Mapping[type, Callable[[object], tuple[Any, ...]]] = {
-    cls: attrgetter(*(field.name for field in fields(event_class)))
-    for event_class, line in _LINE_CLASSES.items()
-    for cls in (event_class, line)
-}
+_Values = Callable[[object], tuple[Any, ...]]  # Any: only ever handed to the class of the same fields, in order
+
+
+def _values(event_class: type[Event], until: int | None = None) -> _Values:
+    return attrgetter(*[field.name for field in fields(event_class)][:until])
+
+
+_VALUES: Mapping[type, _Values] = {line: _values(cls) for cls, line in _LINE_CLASSES.items()}
+_LINE_OF_EVENT = {cls: (line, _values(cls)) for cls, line in _LINE_CLASSES.items()}
 _SCHEDULED = [field.name for field in fields(StepRecord)].index("scheduled")
-assert [field.name for field in fields(StepRecord)][_SCHEDULED : _SCHEDULED + 2] == ["scheduled", "emitted"]
+assert [field.name for field in fields(StepRecord)][_SCHEDULED:] == ["scheduled", "emitted", "left_out", "doors"]
+_STEP_LINE = _LINE_CLASSES[StepRecord]
+_STEP_NUMBERS = _values(StepRecord, _SCHEDULED)
 _Scheduled = tuple[tuple[RequestId, int], ...]
 
 
@@ -98,17 +103,30 @@ class ToLines:
 
     def __init__(self) -> None:
         self._last = _LastStep()
+        self._last_emitted: tuple[RequestId, ...] | None = None
+        self._emitted: tuple[RequestId, ...] | None = None  # of the last line
 
-    def line(self, event: Event) -> msgspec.Struct:
-        values = _VALUES[type(event)](event)
-        if isinstance(event, StepRecord):
-            last, scheduled = self._last, None
-            if event.scheduled is not last.scheduled and event.scheduled != last.scheduled:
-                scheduled = event.scheduled
-                last.fed(scheduled)
-            emitted = None if event.emitted == last.everyone else event.emitted
-            values = (*values[:_SCHEDULED], scheduled, emitted, *values[_SCHEDULED + 2 :])
-        return _LINE_CLASSES[type(event)](*values)
+    def lines(self, events: Iterable[Event]) -> list[msgspec.Struct]:
+        lines, step, line_of_event = [], self._step, _LINE_OF_EVENT
+        for event in events:
+            if isinstance(event, StepRecord):
+                lines.append(step(event))
+            else:
+                line, values = line_of_event[type(event)]
+                lines.append(line(*values(event)))
+        return lines
+
+    def _step(self, record: StepRecord) -> msgspec.Struct:
+        last, scheduled, emitted = self._last, None, record.emitted
+        if record.scheduled is not last.scheduled and record.scheduled != last.scheduled:
+            scheduled = record.scheduled
+            last.fed(scheduled)
+            self._last_emitted = None
+        # A batch that decodes gives the same two tuples step after step: what is in them need not be looked at again.
+        if emitted is not self._last_emitted:
+            self._last_emitted = emitted
+            self._emitted = None if emitted == last.everyone else emitted
+        return _STEP_LINE(*_STEP_NUMBERS(record), scheduled, self._emitted, record.left_out, record.doors)
 
 
 class FromLines:

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from math import inf
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self
@@ -94,26 +95,31 @@ class EventLogWriter:
     def flush(self) -> None:
         """Hand everything to the operating system."""
         batches, self._gathered, self._num_gathered = self._gathered, [], 0
-        for events in batches:
-            if self._rotation is not None and self._part_bytes >= self._rotation.max_bytes:
-                self._rotate(self._rotation)
-            if self._over:
-                return
-            for event in events:
-                self._append(self._to_lines.line(event))
-                if isinstance(event, ConfigChanged):
-                    self._settings.update(event.settings)
+        if self._rotation is None:
+            self._append(chain.from_iterable(batches))
+        else:
+            self._append_to_parts(batches, self._rotation)
         self._write_lines()
 
-    def _append(self, line: msgspec.Struct) -> None:
-        num_bytes = len(self._lines)
-        self._encoder.encode_into(line, self._lines, -1)
-        self._lines += b"\n"
-        self._part_bytes += len(self._lines) - num_bytes
+    def _append(self, events: Iterable[Event]) -> None:
+        self._lines += self._encoder.encode_lines(self._to_lines.lines(events))
+
+    def _append_to_parts(self, batches: Iterable[Sequence[Event]], rotation: Rotation) -> None:
+        for events in batches:
+            if self._part_bytes >= rotation.max_bytes:
+                self._rotate(rotation)
+            if self._over:
+                return
+            num_bytes = len(self._lines)
+            self._append(events)
+            self._part_bytes += len(self._lines) - num_bytes
+            for event in events:
+                if isinstance(event, ConfigChanged):
+                    self._settings.update(event.settings)
 
     def _begin_part(self) -> None:
         self._to_lines = ToLines()
-        self._append(Header(part=self._part, settings=self._settings))
+        self._lines += self._encoder.encode_lines([Header(part=self._part, settings=self._settings)])
         self._part_bytes = 0
 
     def _rotate(self, rotation: Rotation) -> None:

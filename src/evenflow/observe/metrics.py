@@ -12,8 +12,8 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from evenflow.core.events import Event, StepRecord
-from evenflow.observe.feed import Folded, SpanFeed
-from evenflow.observe.fold import SpanFold
+from evenflow.observe.feed import SpanFeed
+from evenflow.observe.fold import Folded, SpanFold
 from evenflow.observe.metric import EngineView, Metric
 from evenflow.observe.metrics_table import METRICS
 from evenflow.observe.series import Series

@@ -13,6 +13,7 @@ of the iteration under way. `queue` is the wait for the *first* seat; time back 
 the rest of the way to the first token: steps that fed others only, and the pauses between steps.
 """
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -48,6 +49,10 @@ class TtftParts:
         return replace(self, intake=self.intake - tokenise, tokenise=tokenise, delivery=delivery_seconds)
 
 
+def _no_times() -> "array[float]":
+    return array("d")
+
+
 @dataclass(slots=True, eq=False)
 class RequestSpan:
     """One request. Written by `SpanFold` only, and complete once `finish_time` is set.
@@ -71,7 +76,7 @@ class RequestSpan:
     first_token_time: float | None = None
     finish_time: float | None = None
     finish_reason: FinishReason | None = None
-    token_times: list[float] = field(default_factory=list)
+    token_times: "array[float]" = field(default_factory=_no_times)
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0

@@ -1,154 +1,111 @@
 """What is counted of requests that ended: their latencies as sketches, the parts of their waits as sums.
 
-A server counts each request in several groups, and in each of them for the slice of time and for ever. Done one by one
-that is a hundred observations and eight walks over its tokens per request, most of what recording cost. So spans are
-gathered; the readings are taken, and the gaps between tokens put into their buckets, once for all of them:
+A tally is a row of sums, a row of maxima, and the buckets that its observations fell into (sketch.py), all five
+latencies in one: place = latency x 2048 + bucket. Places are gathered as they come, and counted when there are many of
+them or someone looks, because an observation costs a tenth when some thousand are counted at once:
 
-    spans --- Readings (columns, once) --- Count (of the members of one group, once per set) --- Tally, Tally, ...
-
-Sums are added up in the order in which the requests ended, so they are the same however the spans were gathered.
+    sums     | ttft itl tpot e2e queue | five parts of the TTFT | seconds by reason ...     |
+    largest  | ttft itl tpot e2e queue |
+    places   [3 17 3 | 2065 2070 2065 2065 ... ]   --- compact --->   {3: 2, 17: 1, 2065: 3, 2070: 1, ...}
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evenflow.observe.sketch import Sketch, buckets_of, count_buckets
-from evenflow.observe.spans import RequestSpan
+from evenflow.observe.sketch import Sketch
+from evenflow.observe.waits import WAIT_REASONS
 
 LATENCIES: Final = ("ttft", "itl", "tpot", "e2e", "queue")
 TTFT_PARTS: Final = ("intake", "queue", "prefill", "interleaved", "preempted")
-_PART: Final = "ttft part: "
-_REASON: Final = "queue reason: "
-_PART_KEYS: Final = tuple(_PART + name for name in TTFT_PARTS)
-_ONCE: Final = ("ttft", "queue", "e2e", "tpot")  # of each request at most one
-_Counted = tuple[Mapping[int, int], Sequence[float], float]  # by bucket; sums, one after the other; the largest
+COLUMNS: Final = (*LATENCIES, *TTFT_PARTS, *WAIT_REASONS)
+NUM_LATENCIES: Final = len(LATENCIES)
+FIRST_REASON: Final = NUM_LATENCIES + len(TTFT_PARTS)
+BUCKETS: Final = 2048  # of one latency: more than any sketch has
+_NUM_PLACES: Final = NUM_LATENCIES * BUCKETS
+_MANY: Final = 4096  # places: as many as are counted in 20 us
+
+Places = NDArray[np.uint16]
+_NO_PLACES: Final[Places] = np.empty(0, np.uint16)
+_NO_COUNTS: Final = np.empty(0, np.int64)
 
 
 class Tally:
-    """`sums` are seconds by part of the TTFT and by reason of its queue part, over `num_first_tokens` requests."""
+    """`sums` are seconds in the order of COLUMNS; those of parts and reasons are over `num_first_tokens` requests.
 
-    __slots__ = ("latencies", "num_first_tokens", "num_requests", "sums")
+    `largest` is in the order of LATENCIES. Whoever adds observations sets these, and hands over their places.
+    """
+
+    __slots__ = ("_counts", "_new", "_num_new", "_places", "largest", "num_first_tokens", "num_requests", "sums")
 
     def __init__(self) -> None:
         self.num_requests = 0
         self.num_first_tokens = 0
-        self.latencies: dict[str, Sketch] = {}
-        self.sums: dict[str, float] = {}
+        self.sums = np.zeros(len(COLUMNS))
+        self.largest = np.zeros(NUM_LATENCIES)
+        self._places, self._counts = _NO_PLACES, _NO_COUNTS
+        self._new: list[Places] = []
+        self._num_new = 0
 
-    def add(self, count: "Count") -> None:
-        self.num_requests += count.num_requests
-        self.num_first_tokens += count.num_first_tokens
-        for name, (buckets, totals, largest) in count.latencies.items():
-            self._sketch(name).add_counted(buckets, totals, largest)
-        for key, values in count.sums.items():
-            total = self.sums.get(key, 0.0)
-            for value in values:
-                total += value
-            self.sums[key] = total
+    def gather(self, places: Places) -> None:
+        """Of some observations, one each. Kept as they are: several tallies may share them."""
+        self._new.append(places)
+        self._num_new += len(places)
+        if self._num_new >= _MANY:
+            self._compact()
 
-    def merge(self, other: "Tally") -> None:
-        self.num_requests += other.num_requests
-        self.num_first_tokens += other.num_first_tokens
-        for name, sketch in other.latencies.items():
-            self._sketch(name).merge(sketch)
-        for key, total in other.sums.items():
-            self.sums[key] = self.sums.get(key, 0.0) + total
+    def _compact(self) -> None:
+        dense = np.bincount(np.concatenate(self._new), minlength=_NUM_PLACES)
+        dense[self._places] += self._counts
+        self._keep(dense)
+        self._new.clear()
+        self._num_new = 0
 
-    def _sketch(self, name: str) -> Sketch:
-        sketch = self.latencies.get(name)
-        if sketch is None:
-            sketch = self.latencies[name] = Sketch()
-        return sketch
+    def _keep(self, dense: NDArray[np.int64]) -> None:
+        occupied = dense.nonzero()[0]
+        self._places, self._counts = occupied.astype(np.uint16), dense[occupied]
+
+    @property
+    def latencies(self) -> dict[str, Sketch]:
+        """By name; those that were observed."""
+        if self._new:
+            self._compact()
+        found = {}
+        edges = np.searchsorted(self._places, np.arange(NUM_LATENCIES + 1) * BUCKETS).tolist()
+        for index, (name, begin, end) in enumerate(zip(LATENCIES, edges, edges[1:], strict=False)):
+            if begin < end:
+                sketch = found[name] = Sketch()
+                buckets = (self._places[begin:end] - index * BUCKETS).tolist()
+                counts = dict(zip(buckets, self._counts[begin:end].tolist(), strict=True))
+                sketch.add_counted(counts, (float(self.sums[index]),), float(self.largest[index]))
+        return found
 
     def ttft_parts(self) -> dict[str, float]:
         """Mean seconds per request with a first token; they sum to the mean TTFT."""
-        sums, n = self.sums, self.num_first_tokens
-        return {part: sums[_PART + part] / n for part in TTFT_PARTS if _PART + part in sums}
+        if not self.num_first_tokens:
+            return {}
+        means = self.sums[NUM_LATENCIES:FIRST_REASON] / self.num_first_tokens
+        return dict(zip(TTFT_PARTS, means.tolist(), strict=True))
 
     def queue_reasons(self) -> dict[str, float]:
-        """Likewise; they sum to the `queue` part."""
-        return {
-            key.removeprefix(_REASON): total / self.num_first_tokens
-            for key, total in sorted(self.sums.items())
-            if key.startswith(_REASON)
-        }
+        """Likewise, of the reasons that there were; they sum to the `queue` part."""
+        sums = zip(WAIT_REASONS, self.sums[FIRST_REASON:].tolist(), strict=True)
+        return {reason: seconds / self.num_first_tokens for reason, seconds in sorted(sums) if seconds}
 
 
-class Count:
-    """What a `Tally` adds for some requests."""
-
-    __slots__ = ("latencies", "num_first_tokens", "num_requests", "sums")
-
-    def __init__(self, num_requests: int) -> None:
-        self.num_requests = num_requests
-        self.num_first_tokens = 0
-        self.latencies: dict[str, _Counted] = {}
-        self.sums: dict[str, Sequence[float]] = {}
-
-
-class Readings:
-    """Of spans that ended, in order: what is counted of each. Columns are taken with zip, which is the cheapest."""
-
-    def __init__(self, spans: Sequence[RequestSpan]) -> None:
-        self._seconds = [_seconds(span) for span in spans]
-        known = np.nan_to_num(np.array(self._seconds, dtype=np.float64))  # None is nan, and its bucket is not asked for
-        self._buckets: list[list[int]] = buckets_of(known).tolist()
-        self._parts = [_parts(span) for span in spans]
-        self._reasons = [span.ttft_parts.queue if span.ttft_parts is not None else {} for span in spans]
-        ends = np.cumsum([len(span.token_times) for span in spans]).tolist()
-        times = np.fromiter(chain.from_iterable([span.token_times for span in spans]), np.float64)
-        # The gap from one span's last token to the next one's first lies between two of these pieces.
-        self._pieces = [slice(end - len(span.token_times), end - 1) for span, end in zip(spans, ends, strict=True)]
-        self._gaps = np.diff(times)
-        self._gap_buckets = buckets_of(self._gaps)
-        self._gap_sums = [float(self._gaps[piece].sum()) for piece in self._pieces]
-
-    def count(self, members: Sequence[int]) -> Count:
-        """Of the spans with these places; at least one."""
-        count = Count(len(members))
-        seconds = zip(*[self._seconds[member] for member in members], strict=True)
-        buckets = zip(*[self._buckets[member] for member in members], strict=True)
-        for name, column, places in zip(_ONCE, seconds, buckets, strict=True):
-            values = [value for value in column if value is not None]
-            if len(values) < len(column):
-                places = tuple([place for place, value in zip(places, column, strict=True) if value is not None])
-            if values:
-                count.latencies[name] = (Counter(places), values, max(values))
-        parts = [each for member in members if (each := self._parts[member]) is not None]
-        count.num_first_tokens = len(parts)
-        if parts:
-            count.sums = dict(zip(_PART_KEYS, zip(*parts, strict=True), strict=True))
-        reasons: dict[str, list[float]] = {}
-        for member in members:
-            for reason, value in self._reasons[member].items():
-                reasons.setdefault(_REASON + reason, []).append(value)
-        count.sums.update(reasons)
-        self._count_gaps(count, members)
-        return count
-
-    def _count_gaps(self, count: Count, members: Sequence[int]) -> None:
-        members = [member for member in members if self._pieces[member].stop > self._pieces[member].start]
-        if members:
-            pieces = [self._pieces[member] for member in members]
-            buckets = count_buckets(np.concatenate([self._gap_buckets[piece] for piece in pieces]))
-            largest = float(np.concatenate([self._gaps[piece] for piece in pieces]).max())
-            count.latencies["itl"] = (buckets, [self._gap_sums[member] for member in members], largest)
-
-
-def _seconds(span: RequestSpan) -> tuple[float | None, ...]:
-    """As in _ONCE."""
-    if span.completed:
-        return span.ttft_seconds, span.queue_seconds, span.e2e_seconds, span.tpot_seconds
-    return span.ttft_seconds, span.queue_seconds, None, None
-
-
-def _parts(span: RequestSpan) -> tuple[float, ...] | None:
-    """As in TTFT_PARTS; None without a first token."""
-    parts = span.ttft_parts
-    if parts is None:
-        return None
-    return parts.intake, sum(parts.queue.values()), parts.prefill, parts.interleaved, parts.preempted
+def merged(tallies: Sequence[Tally]) -> Tally:
+    """All of them as one."""
+    whole, dense = Tally(), np.zeros(_NUM_PLACES, np.int64)
+    for tally in tallies:
+        if tally._new:
+            tally._compact()
+        whole.num_requests += tally.num_requests
+        whole.num_first_tokens += tally.num_first_tokens
+        whole.sums += tally.sums
+        np.maximum(whole.largest, tally.largest, out=whole.largest)
+        dense[tally._places] += tally._counts
+    whole._keep(dense)
+    return whole

@@ -89,8 +89,11 @@ class WaitFold:
     def leave(self, request_id: RequestId, time: float) -> dict[str, float]:
         """End a wait. Its seconds by reason, without zeros; they sum to the whole wait."""
         wait = self._waits.pop(request_id)
+        waited = self._leave(request_id, wait, time)
+        if not wait.earlier:
+            return waited
         by_reason = dict(wait.earlier)
-        for reason, seconds in self._leave(request_id, wait, time).items():
+        for reason, seconds in waited.items():
             by_reason[reason] = by_reason.get(reason, 0.0) + seconds
         return by_reason
 
@@ -104,11 +107,16 @@ class WaitFold:
             self.seconds[ITERATION] += time - wait.joined
             return {ITERATION: time - wait.joined} if time > wait.joined else {}
         flow.num_passed_over -= 1
-        self.seconds[DOOR_REASONS[flow.reason]] += time - flow.since
-        waited = [now - before for now, before in zip(flow.shut_seconds, wait.shut_before, strict=True)]
-        waited[flow.reason] += time - flow.since
-        by_reason = {ITERATION: wait.iteration_seconds, **dict(zip(DOOR_REASONS, waited, strict=True))}
-        return {reason: seconds for reason, seconds in by_reason.items() if seconds > 0.0}
+        since = time - flow.since
+        self.seconds[DOOR_REASONS[flow.reason]] += since
+        by_reason = {ITERATION: wait.iteration_seconds} if wait.iteration_seconds > 0.0 else {}
+        for index, (shut, before) in enumerate(zip(flow.shut_seconds, wait.shut_before, strict=True)):
+            seconds = shut - before
+            if index == flow.reason:
+                seconds += since
+            if seconds > 0.0:
+                by_reason[DOOR_REASONS[index]] = seconds
+        return by_reason
 
     def decide(self, time: float, doors: Sequence[Door]) -> None:
         """A step that started at `time` admitted whom it admitted; everybody still here was passed over."""

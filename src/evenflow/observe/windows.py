@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from evenflow.observe.tally import Tally
+from evenflow.observe.tally import Tally, merged
 
 SLICE_SECONDS: Final = 10.0
 WINDOWS: Final[Mapping[str, int | None]] = {"1m": 6, "5m": 30, "start": None}
@@ -45,8 +45,4 @@ class WindowedTally:
         if num_slices is None:
             return self._total
         oldest = slice_of(now) - num_slices + 1
-        merged = Tally()
-        for number, tally in self._slices:
-            if number >= oldest:
-                merged.merge(tally)
-        return merged
+        return merged([tally for number, tally in self._slices if number >= oldest])

@@ -54,6 +54,7 @@ def one_by_one(spans: Iterable[RequestSpan], groups: LengthGroups) -> dict[tuple
             own = Sketch()
             own.add_many(span.itl_seconds)
             if own.num_observations:
+                own.total = span.token_times[-1] - span.token_times[0]
                 sketches["itl"].merge(own)
             if span.ttft_parts is not None:
                 for part in TTFT_PARTS:

@@ -110,7 +110,7 @@ def test_one_token_has_no_tpot_and_no_gap() -> None:
     )
     assert span.tpot_seconds is None
     assert span.itl_seconds == []
-    assert span.token_times == [1.0]
+    assert list(span.token_times) == [1.0]
 
 
 def test_two_tokens_of_one_step_share_the_gap_before_them() -> None:
@@ -148,7 +148,7 @@ def test_an_unfinished_request_with_a_token_has_a_ttft() -> None:
     span = span_of(list(alone())[:5])
     assert span.finish_time is None
     assert span.ttft_seconds == 3.0
-    assert span.token_times == [3.0, 5.0]
+    assert list(span.token_times) == [3.0, 5.0]
 
 
 def test_a_request_is_finished_only_when_its_last_step_is_told() -> None:
@@ -156,7 +156,7 @@ def test_a_request_is_finished_only_when_its_last_step_is_told() -> None:
     *before, last_step = alone()
     assert [span for event in before for span in fold.feed(event).finished] == []
     (span,) = fold.feed(last_step).finished
-    assert span.token_times == [3.0, 5.0, 9.0]
+    assert list(span.token_times) == [3.0, 5.0, 9.0]
     assert list(fold.live()) == []
 
 
@@ -165,21 +165,21 @@ def test_a_request_that_failed_is_finished_although_its_step_never_ends() -> Non
     for event in list(alone())[:5]:
         fold.feed(event)
     (span,) = fold.feed(finished("a", 3, 6.0, reason=FinishReason.ERROR, outputs=2)).finished
-    assert span.token_times == [3.0, 5.0]
+    assert list(span.token_times) == [3.0, 5.0]
     assert (fold.num_running, fold.num_waiting) == (0, 0)
 
 
 def test_a_log_may_begin_in_the_middle_of_requests() -> None:
     fold = SpanFold()
     for event in list(alone())[4:]:
-        assert fold.feed(event).finished == ()
+        assert not fold.feed(event).finished
     assert list(fold.live()) == []
 
 
 def test_an_id_may_come_again_after_its_request_ended() -> None:
     first, second = spans_of([*alone(), arrived("a", 20.0), *[step(9, 21.0, 22.0, door=WaitReason.KV, waiting=1)]])
     assert first.e2e_seconds == 9.0
-    assert second.token_times == []
+    assert not second.token_times
 
 
 def test_tokenising_that_the_front_reports_comes_out_of_the_intake() -> None:
@@ -199,7 +199,7 @@ def test_gaps_are_counted_for_a_batch_that_changes(name: str) -> None:
     fold = SpanFold()
     gaps = [gap for event in events for gap in fold.feed(event).token_gaps]
     expected = {"a": [1.0, 2.0, 3.0, 5.0, 7.0], "b": [2.0, 3.0, 4.0, 5.0, 7.0]}
-    assert span_of(events, name).token_times == expected[name]
+    assert list(span_of(events, name).token_times) == expected[name]
     assert gaps == [(1.0, 1), (1.0, 2), (1.0, 1), (1.0, 1), (2.0, 1), (2.0, 2)]
     assert RequestId(name) in {span.request_id for span in fold.live()}
 

@@ -20,9 +20,9 @@ def test_runs_tell_the_same_times_and_gaps_as_one_list_per_request() -> None:
             batch = [RequestId(f"r{i}") for i in sorted(rng.sample(range(12), rng.randint(0, 9)))]
         if times and rng.random() < 0.05:
             gone = rng.choice(list(times))
-            assert fold.times(gone) == times.pop(gone)
+            assert list(fold.times(gone)) == times.pop(gone)
             fold.forget(gone)
-            assert fold.times(gone) == []
+            assert not fold.times(gone)
         emitted = (*batch, batch[0]) if batch and rng.random() < 0.01 else tuple(batch)
         for seconds, count in fold.give(emitted, float(step)):
             told[seconds] += count
@@ -33,7 +33,7 @@ def test_runs_tell_the_same_times_and_gaps_as_one_list_per_request() -> None:
             gaps.update(later - earlier for earlier, later in pairwise([*own[-1:], *new]))
             own += new
     assert told == gaps
-    assert {request_id: fold.times(request_id) for request_id in times} == times
+    assert {request_id: list(fold.times(request_id)) for request_id in times} == times
 
 
 def test_only_what_live_runs_need_is_kept() -> None:
@@ -41,6 +41,6 @@ def test_only_what_live_runs_need_is_kept() -> None:
     for step in range(20_000):
         fold.give((RequestId(f"r{step // 100}"),), float(step))
         if step % 100 == 99:
-            assert fold.times(RequestId(f"r{step // 100}")) == [float(s) for s in range(step - 99, step + 1)]
+            assert list(fold.times(RequestId(f"r{step // 100}"))) == [float(s) for s in range(step - 99, step + 1)]
             fold.forget(RequestId(f"r{step // 100}"))
     assert fold.num_kept < 5_000

@@ -1,0 +1,110 @@
+"""Many requests that ended, counted in several tallies each, in columns.
+
+A server counts each request in several groups, and in each of them for the slice of time and for ever. Done one by one
+that is a hundred observations per request, most of what recording cost. So readings are taken once, and requests that
+belong to the same tallies (a *cell*) are counted together:
+
+    spans --- readings, one row each ---------- sums: one pass for all tallies; maxima: by cell
+          \\-- gaps between tokens, one array --- places: of each cell, shared by its tallies
+
+Sums are added up in the order in which the requests ended, beginning at what the tally has, so they are the same
+however the requests were gathered: `bincount` adds its weights one after the other.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenflow.observe.sketch import buckets_of
+from evenflow.observe.spans import RequestSpan
+from evenflow.observe.tally import BUCKETS, COLUMNS, FIRST_REASON, LATENCIES, NUM_LATENCIES, Tally
+from evenflow.observe.waits import WAIT_REASONS
+
+_ITL: Final = LATENCIES.index("itl")
+_FIRST_PLACES: Final = np.arange(NUM_LATENCIES) * BUCKETS
+_NONE: Final = float("nan")
+_NO_PARTS: Final = (0.0,) * (len(COLUMNS) - NUM_LATENCIES)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def count(spans: Sequence[RequestSpan], cells: Sequence[int], tallies: Sequence[Sequence[Tally]]) -> None:
+    """Add each of these spans to all tallies of its cell: `tallies[cells[i]]` are those of `spans[i]`.
+
+    Every cell has the same number of tallies, and a span; cells are numbered from 0.
+    """
+    readings = np.array([_readings(span) for span in spans])
+    observed = ~np.isnan(readings)
+    readings[~observed] = 0.0
+    cell_of = np.array(cells)
+    numbers = {tally: number for number, tally in enumerate(dict.fromkeys(each for cell in tallies for each in cell))}
+    tallies_of_cell = np.array([[numbers[tally] for tally in cell] for cell in tallies])
+    _add_up(list(numbers), tallies_of_cell[cell_of], readings, [span.ttft_parts is not None for span in spans])
+
+    order = np.argsort(cell_of, kind="stable")
+    gaps, num_gaps = _gaps([spans[index] for index in order.tolist()])
+    edges = np.concatenate([[0], np.cumsum(np.bincount(cell_of))])
+    gap_edges = np.concatenate([[0], np.cumsum(num_gaps)])[edges]
+    observed, latencies = observed[order, :NUM_LATENCIES], readings[order, :NUM_LATENCIES]
+    places = (buckets_of(latencies) + _FIRST_PLACES).astype(np.uint16)
+    observed[:, _ITL] = False  # a sum, and none that a sketch knows
+    latencies[:, _ITL] = 0.0
+    gap_places = (buckets_of(gaps) + _FIRST_PLACES[_ITL]).astype(np.uint16)
+    largest = np.maximum.reduceat(latencies, edges[:-1])
+    for cell, members in enumerate(tallies):
+        own = slice(edges[cell], edges[cell + 1])
+        own_gaps = slice(gap_edges[cell], gap_edges[cell + 1])
+        if own_gaps.stop > own_gaps.start:
+            largest[cell, _ITL] = gaps[own_gaps].max()
+        found = np.concatenate([places[own][observed[own]], gap_places[own_gaps]])
+        for tally in members:
+            tally.gather(found)
+            np.maximum(tally.largest, largest[cell], out=tally.largest)
+
+
+def _readings(span: RequestSpan) -> tuple[float, ...]:
+    """As in COLUMNS; a latency that the span has not is nan, and that of ITL the sum of its gaps."""
+    ttft, queue, times, parts = span.ttft_seconds, span.queue_seconds, span.token_times, span.ttft_parts
+    e2e, tpot = (span.e2e_seconds, span.tpot_seconds) if span.completed else (None, None)
+    latencies = (
+        _NONE if ttft is None else ttft,
+        times[-1] - times[0] if len(times) > 1 else _NONE,
+        _NONE if tpot is None else tpot,
+        _NONE if e2e is None else e2e,
+        _NONE if queue is None else queue,
+    )
+    if parts is None:
+        return latencies + _NO_PARTS
+    reasons = [parts.queue.get(reason, 0.0) for reason in WAIT_REASONS]
+    queued = sum(parts.queue.values())
+    return (*latencies, parts.intake, queued, parts.prefill, parts.interleaved, parts.preempted, *reasons)
+
+
+def _add_up(tallies: Sequence[Tally], tallies_of: Ints, readings: Floats, has_first_token: Sequence[bool]) -> None:
+    """`tallies_of` are the numbers of each span's tallies. Counts and sums, by `bincount` over tally x column."""
+    num_requests = np.bincount(tallies_of.ravel()).tolist()
+    num_first_tokens = np.bincount(tallies_of[np.array(has_first_token)].ravel(), minlength=len(tallies)).tolist()
+    num_columns = len(COLUMNS)
+    bins = tallies_of[:, :, None] * num_columns + np.arange(num_columns)
+    weights = np.broadcast_to(readings[:, None, :], bins.shape)
+    before = np.concatenate([tally.sums for tally in tallies])
+    after = np.bincount(
+        np.concatenate([np.arange(len(before)), bins.ravel()]), np.concatenate([before, weights.ravel()])
+    ).reshape(-1, num_columns)
+    for number, tally in enumerate(tallies):
+        tally.num_requests += num_requests[number]
+        tally.num_first_tokens += num_first_tokens[number]
+        tally.sums[:] = after[number]
+
+
+def _gaps(spans: Sequence[RequestSpan]) -> tuple[Floats, Ints]:
+    """Between the tokens of each span, one span after the other, and how many each has."""
+    num_tokens = np.array([len(span.token_times) for span in spans])
+    times = np.frombuffer(b"".join([span.token_times for span in spans]))
+    gaps = np.diff(times)
+    # From one span's last token to the next one's first is none.
+    between = np.cumsum(num_tokens)[num_tokens > 0][:-1] - 1
+    return np.delete(gaps, between), np.maximum(num_tokens - 1, 0)
