@@ -12,6 +12,7 @@ however the requests were gathered: `bincount` adds its weights one after the ot
 """
 
 from collections.abc import Sequence
+from itertools import chain, pairwise
 from typing import Final
 
 import numpy as np
@@ -19,11 +20,12 @@ from numpy.typing import NDArray
 
 from evenflow.observe.sketch import buckets_of
 from evenflow.observe.spans import RequestSpan
-from evenflow.observe.tally import BUCKETS, COLUMNS, FIRST_REASON, LATENCIES, NUM_LATENCIES, Tally
+from evenflow.observe.tally import BUCKETS, COLUMNS, LATENCIES, NUM_LATENCIES, Tally
 from evenflow.observe.waits import WAIT_REASONS
 
 _ITL: Final = LATENCIES.index("itl")
 _FIRST_PLACES: Final = np.arange(NUM_LATENCIES) * BUCKETS
+_REASON_INDEX: Final = {reason: index for index, reason in enumerate(WAIT_REASONS)}
 _NONE: Final = float("nan")
 _NO_PARTS: Final = (0.0,) * (len(COLUMNS) - NUM_LATENCIES)
 
@@ -40,7 +42,7 @@ def count(spans: Sequence[RequestSpan], cells: Sequence[int], tallies: Sequence[
     observed = ~np.isnan(readings)
     readings[~observed] = 0.0
     cell_of = np.array(cells)
-    numbers = {tally: number for number, tally in enumerate(dict.fromkeys(each for cell in tallies for each in cell))}
+    numbers = {tally: number for number, tally in enumerate(dict.fromkeys(chain.from_iterable(tallies)))}
     tallies_of_cell = np.array([[numbers[tally] for tally in cell] for cell in tallies])
     _add_up(list(numbers), tallies_of_cell[cell_of], readings, [span.ttft_parts is not None for span in spans])
 
@@ -49,20 +51,21 @@ def count(spans: Sequence[RequestSpan], cells: Sequence[int], tallies: Sequence[
     edges = np.concatenate([[0], np.cumsum(np.bincount(cell_of))])
     gap_edges = np.concatenate([[0], np.cumsum(num_gaps)])[edges]
     observed, latencies = observed[order, :NUM_LATENCIES], readings[order, :NUM_LATENCIES]
-    places = (buckets_of(latencies) + _FIRST_PLACES).astype(np.uint16)
     observed[:, _ITL] = False  # a sum, and none that a sketch knows
-    latencies[:, _ITL] = 0.0
+    places = (buckets_of(latencies) + _FIRST_PLACES).astype(np.uint16)[observed]
     gap_places = (buckets_of(gaps) + _FIRST_PLACES[_ITL]).astype(np.uint16)
-    largest = np.maximum.reduceat(latencies, edges[:-1])
-    for cell, members in enumerate(tallies):
-        own = slice(edges[cell], edges[cell + 1])
-        own_gaps = slice(gap_edges[cell], gap_edges[cell + 1])
-        if own_gaps.stop > own_gaps.start:
-            largest[cell, _ITL] = gaps[own_gaps].max()
-        found = np.concatenate([places[own][observed[own]], gap_places[own_gaps]])
-        for tally in members:
+    place_edges = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])[edges].tolist()
+    for cell, (begin, end) in enumerate(pairwise(gap_edges.tolist())):
+        found = np.concatenate([places[place_edges[cell] : place_edges[cell + 1]], gap_places[begin:end]])
+        for tally in tallies[cell]:
             tally.gather(found)
-            np.maximum(tally.largest, largest[cell], out=tally.largest)
+
+    largest = np.maximum.reduceat(latencies, edges[:-1])
+    with_gaps = gap_edges[1:] > gap_edges[:-1]
+    largest[:, _ITL] = 0.0
+    if len(gaps):
+        largest[with_gaps, _ITL] = np.maximum.reduceat(gaps, gap_edges[:-1][with_gaps])
+    _raise_largest(list(numbers), tallies_of_cell, largest)
 
 
 def _readings(span: RequestSpan) -> tuple[float, ...]:
@@ -78,8 +81,10 @@ def _readings(span: RequestSpan) -> tuple[float, ...]:
     )
     if parts is None:
         return latencies + _NO_PARTS
-    reasons = [parts.queue.get(reason, 0.0) for reason in WAIT_REASONS]
-    queued = sum(parts.queue.values())
+    queued, reasons = 0.0, [0.0] * len(WAIT_REASONS)
+    for reason, seconds in parts.queue.items():
+        queued += seconds
+        reasons[_REASON_INDEX[reason]] = seconds
     return (*latencies, parts.intake, queued, parts.prefill, parts.interleaved, parts.preempted, *reasons)
 
 
@@ -87,17 +92,26 @@ def _add_up(tallies: Sequence[Tally], tallies_of: Ints, readings: Floats, has_fi
     """`tallies_of` are the numbers of each span's tallies. Counts and sums, by `bincount` over tally x column."""
     num_requests = np.bincount(tallies_of.ravel()).tolist()
     num_first_tokens = np.bincount(tallies_of[np.array(has_first_token)].ravel(), minlength=len(tallies)).tolist()
-    num_columns = len(COLUMNS)
-    bins = tallies_of[:, :, None] * num_columns + np.arange(num_columns)
-    weights = np.broadcast_to(readings[:, None, :], bins.shape)
-    before = np.concatenate([tally.sums for tally in tallies])
-    after = np.bincount(
-        np.concatenate([np.arange(len(before)), bins.ravel()]), np.concatenate([before, weights.ravel()])
-    ).reshape(-1, num_columns)
+    columns = readings.any(axis=0).nonzero()[0]  # a request waits for few of the reasons that there are
+    bins = tallies_of[:, :, None] * len(columns) + np.arange(len(columns))
+    weights = np.broadcast_to(readings[:, None, columns], bins.shape)
+    sums = np.array([tally.sums for tally in tallies])
+    before = sums[:, columns].ravel()
+    bins, weights = np.concatenate([np.arange(len(before)), bins.ravel()]), np.concatenate([before, weights.ravel()])
+    sums[:, columns] = np.bincount(bins, weights).reshape(len(tallies), -1)
     for number, tally in enumerate(tallies):
         tally.num_requests += num_requests[number]
         tally.num_first_tokens += num_first_tokens[number]
-        tally.sums[:] = after[number]
+        tally.sums[:] = sums[number]
+
+
+def _raise_largest(tallies: Sequence[Tally], tallies_of_cell: Ints, largest: Floats) -> None:
+    """`largest` is in the order of LATENCIES, a row per cell."""
+    found = np.array([tally.largest for tally in tallies])
+    for column in tallies_of_cell.T:  # of one view, in which several cells may share a tally
+        np.maximum.at(found, column, largest)
+    for number, tally in enumerate(tallies):
+        tally.largest[:] = found[number]
 
 
 def _gaps(spans: Sequence[RequestSpan]) -> tuple[Floats, Ints]:

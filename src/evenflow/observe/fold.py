@@ -165,6 +165,7 @@ class SpanFold:
         span = live.span
         if span.first_scheduled_time is None:
             span.first_scheduled_time = event.time
+            span.queue_seconds = event.time - span.accepted_time
             span.num_cached_tokens = event.cached_tokens
             folded.admitted.append(span)
             return
@@ -177,7 +178,9 @@ class SpanFold:
     def _give_first_token(self, event: FirstToken) -> None:
         live = self._live.get(event.request_id)
         if live is not None:
-            live.span.first_token_time = event.time
+            span = live.span
+            span.first_token_time = event.time
+            span.ttft_seconds = event.time - span.arrival_time
             self._new_first_tokens.append(live)
 
     def _end_wait(self, live: _Live, time: float) -> None:
@@ -229,6 +232,9 @@ class SpanFold:
         else:
             self._num_seated -= 1
         span.finish_time = event.time
+        span.e2e_seconds = event.time - span.arrival_time
+        if span.queue_seconds is None:
+            span.queue_seconds = event.time - span.accepted_time
         span.finish_reason = event.reason
         span.num_output_tokens = event.num_output_tokens
         by_own_token = event.reason in (FinishReason.STOP, FinishReason.LENGTH)
@@ -240,7 +246,9 @@ class SpanFold:
     def _take_leave(self, span: RequestSpan, folded: Folded) -> None:
         request_id = span.request_id
         del self._live[request_id]
-        span.token_times = self._tokens.times(request_id)
+        times = span.token_times = self._tokens.times(request_id)
+        if len(times) > 1:
+            span.tpot_seconds = (times[-1] - times[0]) / (len(times) - 1)
         self._tokens.forget(request_id)
         folded.finished.append(span)
 

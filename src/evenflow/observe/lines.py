@@ -9,7 +9,7 @@ goes, so most lines are of a length that does not grow with the batch, and most 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -80,6 +80,7 @@ assert [field.name for field in fields(StepRecord)][_SCHEDULED:] == ["scheduled"
 _STEP_LINE = _LINE_CLASSES[StepRecord]
 _STEP_NUMBERS = _values(StepRecord, _SCHEDULED)
 _Scheduled = tuple[tuple[RequestId, int], ...]
+_NAME: Callable[[tuple[RequestId, int]], RequestId] = itemgetter(0)
 
 
 class SameAgain(ValueError):
@@ -95,7 +96,7 @@ class _LastStep:
 
     def fed(self, scheduled: _Scheduled) -> None:
         self.scheduled = scheduled
-        self.everyone = tuple([request_id for request_id, _ in scheduled])
+        self.everyone = tuple(map(_NAME, scheduled))
 
 
 class ToLines:
@@ -119,8 +120,7 @@ class ToLines:
     def _step(self, record: StepRecord) -> msgspec.Struct:
         last, scheduled, emitted = self._last, None, record.emitted
         if record.scheduled is not last.scheduled and record.scheduled != last.scheduled:
-            scheduled = record.scheduled
-            last.fed(scheduled)
+            last.fed(scheduled := record.scheduled)
             self._last_emitted = None
         # A batch that decodes gives the same two tuples step after step: what is in them need not be looked at again.
         if emitted is not self._last_emitted:

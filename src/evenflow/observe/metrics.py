@@ -61,8 +61,7 @@ class Metrics(Collector):
         _add(self._admitted, folded.admitted)
         _add(self._first_token, folded.first_tokens)
         for series in self._token_gap:
-            for gap, count in folded.token_gaps:
-                series.add(gap, count)
+            series.add_counted(folded.token_gaps)
         _add(self._finished, folded.finished)
         _add(self._completed, [span for span in folded.finished if span.completed])
 

@@ -4,8 +4,6 @@ Series under `vllm:` keep the names, labels and buckets that dashboards made for
 under `evenflow:`. A row says how one fact changes one series (`read`); facts come in the groups of `MetricTable`.
 """
 
-from collections.abc import Callable
-
 from evenflow.core.events import StepRecord
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.policy.spec import DEFAULT_CLASSES
@@ -41,27 +39,16 @@ def _swapped_blocks(record: StepRecord) -> dict[str, float] | None:
     return {"out": out, "in": back} if out or back else None
 
 
-def _ttft_parts(span: RequestSpan) -> dict[str, float] | None:
+def _ttft_parts(span: RequestSpan) -> tuple[float, ...] | None:
     parts = span.ttft_parts
     if parts is None:
         return None
-    return {
-        "intake": parts.intake,
-        "queue": sum(parts.queue.values()),
-        "prefill": parts.prefill,
-        "interleaved": parts.interleaved,
-        "preempted": parts.preempted,
-    }
+    return parts.intake, sum(parts.queue.values()), parts.prefill, parts.interleaved, parts.preempted
 
 
-def _by_class(read: Callable[[RequestSpan], float | None]) -> Callable[[RequestSpan], dict[str, float] | None]:
+def _service_class(span: RequestSpan) -> str:
     """The policy names the classes, so a client cannot make new series."""
-
-    def reading(span: RequestSpan) -> dict[str, float] | None:
-        value = read(span)
-        return None if value is None else {span.service_class: value}
-
-    return reading
+    return span.service_class
 
 
 _COUNTER, _GAUGE, _HISTOGRAM = Kind.COUNTER, Kind.GAUGE, Kind.HISTOGRAM
@@ -135,7 +122,7 @@ METRICS = MetricTable(
             "evenflow:step_tokens",
             _HISTOGRAM,
             "Tokens fed in one step, prefill and decode apart.",
-            lambda record: {"prefill": record.prefill_tokens, "decode": record.decode_tokens},
+            lambda record: (record.prefill_tokens, record.decode_tokens),
             (0.0, *STEP_TOKEN_BUCKETS),
             label="kind",
             label_values=("prefill", "decode"),
@@ -189,9 +176,10 @@ METRICS = MetricTable(
             "evenflow:preemptions_total",
             _COUNTER,
             "The same preemptions by what became of the KV blocks.",
-            lambda event: {event.mode.value: 1},
+            lambda event: 1,
             label="mode",
             label_values=tuple(mode.value for mode in PreemptionMode),
+            by=lambda event: event.mode.value,
         ),
     ),
     rejected=(Metric("evenflow:requests_rejected_total", _COUNTER, "Requests the engine refused.", lambda event: 1),),
@@ -235,10 +223,11 @@ METRICS = MetricTable(
             "evenflow:class_time_to_first_token_seconds",
             _HISTOGRAM,
             "vllm:time_to_first_token_seconds by service class.",
-            _by_class(lambda span: span.ttft_seconds),
+            lambda span: span.ttft_seconds,
             TTFT_BUCKETS,
             label="service_class",
             label_values=_CLASSES,
+            by=_service_class,
         ),
     ),
     token_gap=(
@@ -255,9 +244,10 @@ METRICS = MetricTable(
             "vllm:request_success_total",
             _COUNTER,
             "Requests that ended, by reason.",
-            lambda span: {span.finish_reason.value: 1} if span.finish_reason is not None else None,
+            lambda span: 1,
             label="finished_reason",
             label_values=tuple(reason.value for reason in FinishReason),
+            by=lambda span: span.finish_reason.value if span.finish_reason is not None else "",
         ),
         Metric(
             "vllm:request_queue_time_seconds",
@@ -314,19 +304,21 @@ METRICS = MetricTable(
             "evenflow:class_time_per_output_token_seconds",
             _HISTOGRAM,
             "vllm:request_time_per_output_token_seconds by service class.",
-            _by_class(lambda span: span.tpot_seconds),
+            lambda span: span.tpot_seconds,
             TOKEN_BUCKETS,
             label="service_class",
             label_values=_CLASSES,
+            by=_service_class,
         ),
         Metric(
             "evenflow:class_e2e_request_latency_seconds",
             _HISTOGRAM,
             "vllm:e2e_request_latency_seconds by service class.",
-            _by_class(lambda span: span.e2e_seconds),
+            lambda span: span.e2e_seconds,
             REQUEST_BUCKETS,
             label="service_class",
             label_values=_CLASSES,
+            by=_service_class,
         ),
         Metric(
             "evenflow:requests_without_tpot_total",

@@ -61,6 +61,9 @@ class RequestSpan:
     before them. `queue_by_reason` is the wait for the first seat; `preempted_times` and `preempted_by_reason` are the
     stays in the queue after a preemption; `stalled_by_reason` is the steps that left the running request out.
     `token_times` are filled in at the end, `ttft_parts` when the step that gave the first token has ended.
+
+    Latencies are written as soon as they are known, because whoever counts them reads each several times. TPOT, known at
+    the end, is undefined for fewer than two tokens; `queue_seconds` is up to the end for who never got a seat.
     """
 
     request_id: RequestId
@@ -88,6 +91,10 @@ class RequestSpan:
     stalled_by_reason: dict[str, float] = field(default_factory=dict)
     preempted_times: list[tuple[float, float]] = field(default_factory=list)
     ttft_parts: TtftParts | None = None
+    ttft_seconds: float | None = None
+    e2e_seconds: float | None = None
+    tpot_seconds: float | None = None
+    queue_seconds: float | None = None
 
     @property
     def completed(self) -> bool:
@@ -95,29 +102,9 @@ class RequestSpan:
         return self.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
 
     @property
-    def ttft_seconds(self) -> float | None:
-        return None if self.first_token_time is None else self.first_token_time - self.arrival_time
-
-    @property
-    def e2e_seconds(self) -> float | None:
-        return None if self.finish_time is None else self.finish_time - self.arrival_time
-
-    @property
-    def tpot_seconds(self) -> float | None:
-        """Undefined for fewer than two tokens."""
-        times = self.token_times
-        return (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else None
-
-    @property
     def itl_seconds(self) -> list[float]:
         """One sample per token after the first."""
         return [later - earlier for earlier, later in pairwise(self.token_times)]
-
-    @property
-    def queue_seconds(self) -> float | None:
-        """To the first seat; for a request that never got one, to its end."""
-        until = self.first_scheduled_time if self.first_scheduled_time is not None else self.finish_time
-        return None if until is None else until - self.accepted_time
 
     @property
     def prefill_seconds(self) -> float | None:
