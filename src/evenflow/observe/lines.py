@@ -61,6 +61,7 @@ def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
         tag=event_class.__name__,
         omit_defaults=True,
         forbid_unknown_fields=True,
+        gc=False,  # lines never hold one another
     )
 
 
@@ -98,6 +99,11 @@ class _LastStep:
         self.scheduled = scheduled
         self.everyone = tuple(map(_NAME, scheduled))
 
+    def fed_the_same(self, scheduled: _Scheduled) -> bool:
+        last = self.scheduled
+        # Usually somebody ended: there is no need to fetch both from memory up to where he was.
+        return scheduled is last or (last is not None and len(scheduled) == len(last) and scheduled == last)
+
 
 class ToLines:
     """The events of one part of a log as lines; hand them over in order."""
@@ -119,7 +125,7 @@ class ToLines:
 
     def _step(self, record: StepRecord) -> msgspec.Struct:
         last, scheduled, emitted = self._last, None, record.emitted
-        if record.scheduled is not last.scheduled and record.scheduled != last.scheduled:
+        if not last.fed_the_same(record.scheduled):
             last.fed(scheduled := record.scheduled)
             self._last_emitted = None
         # A batch that decodes gives the same two tuples step after step: what is in them need not be looked at again.

@@ -63,7 +63,7 @@ class EventLogWriter:
         self._flush_events = flush_events
         self._flush_seconds = flush_seconds
         self._encoder = msgspec.json.Encoder()
-        self._lines = bytearray()
+        self._lines: list[bytes] = []  # not yet written, some lines each
         self._last_flush = -inf  # on the events' clock
         with self._errors_named():
             self._file = path.open("wb", buffering=0)  # our own buffer is the only one
@@ -96,13 +96,15 @@ class EventLogWriter:
         """Hand everything to the operating system."""
         batches, self._gathered, self._num_gathered = self._gathered, [], 0
         if self._rotation is None:
-            self._append(chain.from_iterable(batches))
+            self._append(self._to_lines.lines(chain.from_iterable(batches)))
         else:
             self._append_to_parts(batches, self._rotation)
         self._write_lines()
 
-    def _append(self, events: Iterable[Event]) -> None:
-        self._lines += self._encoder.encode_lines(self._to_lines.lines(events))
+    def _append(self, lines: Sequence[msgspec.Struct]) -> None:
+        text = self._encoder.encode_lines(lines)
+        self._lines.append(text)
+        self._part_bytes += len(text)
 
     def _append_to_parts(self, batches: Iterable[Sequence[Event]], rotation: Rotation) -> None:
         for events in batches:
@@ -110,16 +112,14 @@ class EventLogWriter:
                 self._rotate(rotation)
             if self._over:
                 return
-            num_bytes = len(self._lines)
-            self._append(events)
-            self._part_bytes += len(self._lines) - num_bytes
+            self._append(self._to_lines.lines(events))
             for event in events:
                 if isinstance(event, ConfigChanged):
                     self._settings.update(event.settings)
 
     def _begin_part(self) -> None:
         self._to_lines = ToLines()
-        self._lines += self._encoder.encode_lines([Header(part=self._part, settings=self._settings)])
+        self._append([Header(part=self._part, settings=self._settings)])
         self._part_bytes = 0
 
     def _rotate(self, rotation: Rotation) -> None:
@@ -153,15 +153,16 @@ class EventLogWriter:
             path.unlink()
 
     def _write_lines(self) -> None:
+        lines, self._lines = self._lines, []
+        text = lines[0] if len(lines) == 1 else b"".join(lines)
         try:
-            with self._errors_named():
-                while self._lines:
-                    del self._lines[: self._file.write(self._lines)]
-        except LogError as error:
-            self._end(error)
+            num_written = self._file.write(text) if text else 0
+            while num_written < len(text):  # the disk is full: the next try says so
+                num_written += self._file.write(text[num_written:])
+        except OSError as error:
+            self._end(self._named(error))
 
     def _end(self, error: LogError) -> None:
-        self._lines.clear()
         self._over = True
         if self._failed is None:
             raise error
@@ -186,7 +187,10 @@ class EventLogWriter:
         try:
             yield
         except OSError as error:
-            raise LogError(f"cannot write the event log {self._path}: {error.strerror}") from error
+            raise self._named(error) from error
+
+    def _named(self, error: OSError) -> LogError:
+        return LogError(f"cannot write the event log {self._path}: {error.strerror}")
 
 
 class Lines(Protocol):

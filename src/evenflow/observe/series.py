@@ -4,7 +4,7 @@ prometheus_client's own histograms take 2-3 us per observation, too much for one
 and counts any number of equal observations. Nothing here is thread-safe: feed and read from one thread.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic
 
@@ -25,7 +25,7 @@ class _Number:
     def add(self, value: float, count: int = 1) -> None:
         self.value += value * count
 
-    def add_all(self, values: Iterable[float]) -> None:
+    def add_all(self, values: Sequence[float]) -> None:
         for value in values:
             self.value += value
 
@@ -47,12 +47,19 @@ class _Histogram:
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
-    def add_all(self, values: Iterable[float]) -> None:
-        bounds, counts, total = self.bounds, self.counts, self.total
+    def add_all(self, values: Sequence[float]) -> None:
+        """In sorted order a bucket's observations are neighbours: two searches per bucket instead of one per value."""
+        total = self.total
         for value in values:
-            counts[bisect_left(bounds, value)] += 1
             total += value
         self.total = total
+        ordered, bounds, counts = sorted(values), self.bounds, self.counts
+        bucket, num_counted = bisect_left(bounds, ordered[0]) if ordered else 0, 0
+        while num_counted < len(ordered):
+            below = bisect_right(ordered, bounds[bucket], num_counted) if bucket < len(bounds) else len(ordered)
+            counts[bucket] += below - num_counted
+            num_counted = below
+            bucket += 1
 
     def cumulative(self) -> list[tuple[str, float]]:
         names = [*(repr(bound) for bound in self.bounds), "+Inf"]
@@ -95,7 +102,7 @@ class Series(Generic[FactT]):
             assert isinstance(reading, float)
             add(reading, count)
 
-    def _columns(self, facts: Sequence[FactT]) -> Iterable[tuple[str, Iterable[float]]]:
+    def _columns(self, facts: Sequence[FactT]) -> Iterable[tuple[str, Sequence[float]]]:
         """What there is to add to each series, in order. Columns cost a third of adding fact by fact."""
         metric = self._metric
         if metric.by is not None:
@@ -114,7 +121,7 @@ class Series(Generic[FactT]):
                 columns.setdefault(label_value, []).append(value)
         return columns.items()
 
-    def _sorted_by(self, by: Callable[[FactT], str], facts: Sequence[FactT]) -> Iterable[tuple[str, Iterable[float]]]:
+    def _sorted_by(self, by: Callable[[FactT], str], facts: Sequence[FactT]) -> Iterable[tuple[str, Sequence[float]]]:
         columns: dict[str, list[Any]] = {}  # Any: numbers, as `by` promises
         for label_value, reading in zip(map(by, facts), map(self._read, facts), strict=True):
             if reading is not None:

@@ -107,15 +107,15 @@ class WaitFold:
             self.seconds[ITERATION] += time - wait.joined
             return {ITERATION: time - wait.joined} if time > wait.joined else {}
         flow.num_passed_over -= 1
-        since = time - flow.since
-        self.seconds[DOOR_REASONS[flow.reason]] += since
+        reason, since = DOOR_REASONS[flow.reason], time - flow.since
+        self.seconds[reason] += since
         by_reason = {ITERATION: wait.iteration_seconds} if wait.iteration_seconds > 0.0 else {}
-        for index, (shut, before) in enumerate(zip(flow.shut_seconds, wait.shut_before, strict=True)):
-            seconds = shut - before
-            if index == flow.reason:
-                seconds += since
-            if seconds > 0.0:
-                by_reason[DOOR_REASONS[index]] = seconds
+        for each, shut, before in zip(DOOR_REASONS, flow.shut_seconds, wait.shut_before, strict=True):
+            if each is reason:
+                if shut - before + since > 0.0:
+                    by_reason[each] = shut - before + since
+            elif shut > before:
+                by_reason[each] = shut - before
         return by_reason
 
     def decide(self, time: float, doors: Sequence[Door]) -> None:
