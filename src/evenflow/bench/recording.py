@@ -14,28 +14,29 @@ from typing import TypeGuard
 
 from evenflow.bench.policies.loads import warm_up
 from evenflow.bench.policies.play import Played, engine_on, play_in_turns
+from evenflow.bench.recorder import Recorder, by_step, replayed
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.policy.presets import policy_of
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.build import load_model
 from evenflow.engine.config import EngineConfig
-from evenflow.observe.fold import SpanFold
-from evenflow.observe.log import EventLogWriter
-from evenflow.observe.metrics import Metrics
-from evenflow.server.observing import Observer
 from evenflow.workload.peer_format import PeerRequest
 
 _POLICY = "evenflow-throughput"
 MOST_LOSS = 0.02
 MOST_MICROSECONDS = 20.0
 _DECODING_STEPS = 2000
-_DECODING_GOES = 5
+_GOES = 5
+# The clock goes on in the other engine's turns: two seconds of it are one of this engine's.
+_FLUSH_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingCost:
     """Medians over the rounds. `loss` is the share of throughput; `log` and `folds` are microseconds per step.
 
+    `warm_us_per_step` and `cold_us_per_step` are of the last round's events, fed again without a model, the second time
+    with the caches emptied before each step (recorder.py).
     `decode_us_per_step` is what both take for one of many steps in a row that give the same `decode_tokens` requests a
     token each and do nothing else, without a model's work in between.
     """
@@ -49,40 +50,14 @@ class RecordingCost:
     log_us_per_step: float
     folds_us_per_step: float
     log_bytes_per_step: float
+    warm_us_per_step: float = 0.0
+    cold_us_per_step: float = 0.0
     decode_tokens: int = 0
     decode_us_per_step: float = 0.0
 
     @property
     def met(self) -> bool:
         return self.loss <= MOST_LOSS and self.us_per_step <= MOST_MICROSECONDS
-
-
-class _Recorder:
-    """What a front does with the events of a step, with a stopwatch."""
-
-    def __init__(self, path: Path) -> None:
-        spans = SpanFold()
-        self.log = EventLogWriter(path)
-        self._observer = Observer(spans=spans, metrics=Metrics("bench", spans=spans))
-        self.log_seconds = 0.0
-        self.folds_seconds = 0.0
-
-    def take(self, events: Sequence[Event]) -> None:
-        began = time.perf_counter()
-        self.log.write(events)
-        written = time.perf_counter()
-        self._observer.feed(events)
-        self.log_seconds += written - began
-        self.folds_seconds += time.perf_counter() - written
-
-    def settle(self) -> None:
-        """What was put off is a part of the cost."""
-        began = time.perf_counter()
-        self.log.flush()
-        written = time.perf_counter()
-        self._observer.settle()
-        self.log_seconds += written - began
-        self.folds_seconds += time.perf_counter() - written
 
 
 def measure(
@@ -105,7 +80,7 @@ def measure(
     found, events = [], tuple[Event, ...]()
     for number in range(rounds):
         progress(f"round {number + 1} of {rounds}")
-        recorder = _Recorder(log)
+        recorder = Recorder(log, flush_seconds=_FLUSH_SECONDS)
         with recorder.log:
             # Who begins would have the machine to itself at the end: they take turns at that too.
             names = sorted(engines, reverse=bool(number % 2))
@@ -114,13 +89,20 @@ def measure(
             recorder.settle()
         found.append(_round(played, recorder, log))
         events = played["recording"].events
+    progress("the same events again")
+    beside, steps = log.with_name(f"{log.name}.again"), by_step(events)
+    warm, cold = (_fed_again(steps, beside, cold=cold) for cold in (False, True))
+    cost = replace(_medians(found), warm_us_per_step=warm, cold_us_per_step=cold)
     progress("decoding steps alone")
     decodes = filter(_only_decodes, events)
     decode = max(decodes, key=lambda step: step.num_scheduled, default=None)
     if decode is None:
-        return _medians(found)
-    cost = _decoding(decode, log.with_name(f"{log.name}.decoding"))
-    return replace(_medians(found), decode_tokens=decode.num_scheduled, decode_us_per_step=cost)
+        return cost
+    return replace(cost, decode_tokens=decode.num_scheduled, decode_us_per_step=_decoding(decode, beside))
+
+
+def _fed_again(steps: Sequence[Sequence[Event]], log: Path, *, cold: bool) -> float:
+    return sum(replayed(steps, log, goes=_GOES, cold=cold, flush_seconds=_FLUSH_SECONDS))
 
 
 def _only_decodes(event: Event) -> TypeGuard[StepRecord]:
@@ -134,15 +116,7 @@ def _decoding(step: StepRecord, log: Path) -> float:
         (replace(step, step=step.step + n, start=step.start + n * seconds, end=step.end + n * seconds),)
         for n in range(_DECODING_STEPS)
     ]
-    took = []
-    for _ in range(_DECODING_GOES):
-        recorder = _Recorder(log)
-        with recorder.log:
-            for events in steps:
-                recorder.take(events)
-            recorder.settle()
-        took.append(recorder.log_seconds + recorder.folds_seconds)
-    return 1e6 * min(took) / _DECODING_STEPS
+    return sum(replayed(steps, log, goes=_GOES))
 
 
 def _load(workload: Sequence[PeerRequest], number: int) -> list[Request]:
@@ -158,7 +132,7 @@ def _load(workload: Sequence[PeerRequest], number: int) -> list[Request]:
     ]
 
 
-def _round(played: Mapping[str, Played], recorder: _Recorder, log: Path) -> RecordingCost:
+def _round(played: Mapping[str, Played], recorder: Recorder, log: Path) -> RecordingCost:
     rates = {}
     for name, run in played.items():
         steps = [event for event in run.events if isinstance(event, StepRecord)]

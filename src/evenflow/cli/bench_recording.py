@@ -63,6 +63,8 @@ def _text(cost: RecordingCost) -> str:
             f"loss: {cost.loss:.2%} (asked: at most {MOST_LOSS:.0%})",
             f"per step: {cost.us_per_step:.1f} us (asked: at most {MOST_MICROSECONDS:.0f} us), of which the log "
             f"{cost.log_us_per_step:.1f} us, the folds {cost.folds_us_per_step:.1f} us; {cost.steps} steps",
+            f"the same events again, without a model: {cost.warm_us_per_step:.1f} us with warm caches, "
+            f"{cost.cold_us_per_step:.1f} us with empty ones",
             f"a step that only decodes {cost.decode_tokens} tokens, one of many in a row: "
             f"{cost.decode_us_per_step:.1f} us",
             f"the log has {cost.log_bytes_per_step:.0f} bytes per step",

@@ -8,8 +8,10 @@ Compute before the first token costs nothing per step: `_busy_seconds` sums the 
 request takes part in every step except those whose `left_out` names it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 from evenflow.core.events import (
     Arrived,
@@ -76,6 +78,20 @@ class _Live:
         return self.compute_seconds + busy_seconds - self.busy_before - self.left_out_seconds
 
 
+# The first fields of a RequestSpan, in order: by keyword it takes as long again.
+_BEGINNING: Callable[[Arrived], tuple[Any, ...]] = attrgetter(
+    "request_id",
+    "time",
+    "accepted_time",
+    "num_prompt_tokens",
+    "max_tokens",
+    "flow",
+    "tenant",
+    "service_class",
+    "priority",
+)
+
+
 class SpanFold:
     """Feed it every event of a log in order. Requests whose arrival it has not seen are passed over.
 
@@ -140,17 +156,7 @@ class SpanFold:
         return folded
 
     def _arrive(self, event: Arrived) -> None:
-        span = RequestSpan(
-            request_id=event.request_id,
-            arrival_time=event.time,
-            accepted_time=event.accepted_time,
-            num_prompt_tokens=event.num_prompt_tokens,
-            max_tokens=event.max_tokens,
-            flow=event.flow,
-            tenant=event.tenant,
-            service_class=event.service_class,
-            priority=event.priority,
-        )
+        span = RequestSpan(*_BEGINNING(event))
         self._live[event.request_id] = _Live(span)
         self.waits.join(event.request_id, event.flow, event.accepted_time)
 

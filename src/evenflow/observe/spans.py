@@ -15,15 +15,16 @@ the rest of the way to the first token: steps that fed others only, and the paus
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from math import inf
+from typing import NamedTuple
 
 from evenflow.core.request import FinishReason, RequestId
 
 
-@dataclass(frozen=True, slots=True)
-class TtftParts:
+class TtftParts(NamedTuple):
     """Seconds that add up to the time to first token; `queue` is by reason (waits.py).
 
     The engine knows neither the front's tokenising nor its delivery: they are 0, and tokenising is part of `intake`,
@@ -46,11 +47,7 @@ class TtftParts:
     def with_front(self, *, tokenise_seconds: float, delivery_seconds: float) -> "TtftParts":
         """The same as the client saw it: tokenising taken out of `intake`, delivery added at the end."""
         tokenise = min(tokenise_seconds, self.intake)
-        return replace(self, intake=self.intake - tokenise, tokenise=tokenise, delivery=delivery_seconds)
-
-
-def _no_times() -> "array[float]":
-    return array("d")
+        return self._replace(intake=self.intake - tokenise, tokenise=tokenise, delivery=delivery_seconds)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +76,7 @@ class RequestSpan:
     first_token_time: float | None = None
     finish_time: float | None = None
     finish_reason: FinishReason | None = None
-    token_times: "array[float]" = field(default_factory=_no_times)
+    token_times: "array[float]" = field(default_factory=partial(array, "d"))
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0

@@ -30,7 +30,7 @@ from evenflow.server.errors import NotFound
 
 # Some minutes of a busy server, at about 1 KB per step of 64 requests.
 EVENTS_KEPT = 50_000
-# Folded in one go when nobody looks before (feed.py says why): some hundred steps, in about three milliseconds.
+# Folded in one go when nobody looks before (feed.py says why): some hundred steps, in about four milliseconds.
 UNFOLDED = 512
 
 
