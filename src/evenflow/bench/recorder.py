@@ -1,8 +1,8 @@
 """What a front does with the events of a step, with a stopwatch; and the same again, for events that were recorded.
 
-Fed again in a loop everything that recording needs is in the caches. Between two steps of a model it is not: the weights
-have gone through them. So recorded events are fed in both ways, and the difference is what the cold caches cost. What
-the engine has just made is warm either way, so a step's events are made again, with the names and tuples of the old ones.
+Fed again in a loop everything that recording needs is in the caches. Between two steps of a model it is not: the
+weights have gone through them. So recorded events are fed in both ways, and the difference is the price of cold caches.
+What the engine has just made is warm either way, so a step's events are made again, of the names and tuples of the old.
 """
 
 import time

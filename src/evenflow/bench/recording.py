@@ -5,7 +5,6 @@ front sends them: into the log file, the metrics, the tails by group and the mem
 this in another process than the engine; here it stands in the engine's way, so the loss is the most that it can be.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -7,7 +7,8 @@ the code and the tables that it needs are then in the caches, which the model's 
 from collections.abc import Callable, Iterable, Sequence
 
 from evenflow.core.events import Event
-from evenflow.observe.fold import Folded, SpanFold
+from evenflow.observe.fold import SpanFold
+from evenflow.observe.folded import Folded
 
 
 class SpanFeed:

@@ -9,7 +9,6 @@ request takes part in every step except those whose `left_out` names it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -28,25 +27,10 @@ from evenflow.core.events import (
 from evenflow.core.plan import LeftOut
 from evenflow.core.policy.preemption import PreemptionMode
 from evenflow.core.request import FinishReason, RequestId
+from evenflow.observe.folded import Folded
 from evenflow.observe.spans import RequestSpan, TtftParts
 from evenflow.observe.tokens import TokenFold
 from evenflow.observe.waits import WaitFold
-
-
-@dataclass(slots=True)
-class Folded:
-    """What a number of events told, each kind in the order of the log.
-
-    `admitted` got their first seat, `first_tokens` their first token. `token_gaps` is (seconds, number of such gaps).
-    """
-
-    steps: list[StepRecord] = field(default_factory=list)
-    preempted: list[Preempted] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    admitted: list[RequestSpan] = field(default_factory=list)
-    first_tokens: list[RequestSpan] = field(default_factory=list)
-    token_gaps: list[tuple[float, int]] = field(default_factory=list)
-    finished: list[RequestSpan] = field(default_factory=list)
 
 
 class _Live:

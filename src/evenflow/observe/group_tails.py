@@ -10,14 +10,15 @@ Who ended is gathered and counted when someone asks, or when GATHERED have ended
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from evenflow.core.events import Event
 from evenflow.observe.counting import count
 from evenflow.observe.feed import SpanFeed
-from evenflow.observe.fold import Folded, SpanFold
+from evenflow.observe.fold import SpanFold
+from evenflow.observe.folded import Folded
 from evenflow.observe.length_groups import LengthGroups
 from evenflow.observe.sketch import Sketch
 from evenflow.observe.spans import RequestSpan

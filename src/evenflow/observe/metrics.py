@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 
 from evenflow.core.events import Event, StepRecord
 from evenflow.observe.feed import SpanFeed
-from evenflow.observe.fold import Folded, SpanFold
+from evenflow.observe.fold import SpanFold
+from evenflow.observe.folded import Folded
 from evenflow.observe.metric import EngineView, Metric
 from evenflow.observe.metrics_table import METRICS
 from evenflow.observe.series import Series

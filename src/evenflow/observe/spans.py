@@ -59,8 +59,8 @@ class RequestSpan:
     stays in the queue after a preemption; `stalled_by_reason` is the steps that left the running request out.
     `token_times` are filled in at the end, `ttft_parts` when the step that gave the first token has ended.
 
-    Latencies are written as soon as they are known, because whoever counts them reads each several times. TPOT, known at
-    the end, is undefined for fewer than two tokens; `queue_seconds` is up to the end for who never got a seat.
+    Latencies are written as soon as they are known, because whoever counts them reads each several times. TPOT is known
+    at the end, and undefined for fewer than two tokens; `queue_seconds` is up to the end for who never got a seat.
     """
 
     request_id: RequestId

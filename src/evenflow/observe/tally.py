@@ -10,7 +10,6 @@ them or someone looks, because an observation costs a tenth when some thousand a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
