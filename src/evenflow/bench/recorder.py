@@ -8,7 +8,6 @@ What the engine has just made is warm either way, so a step's events are made ag
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,7 @@ from evenflow.observe.log import EventLogWriter
 from evenflow.observe.metrics import Metrics
 from evenflow.server.observing import Observer
 
-_SWEPT_BYTES: Final = 64 * 2**20
+_SWEPT_BYTES: Final = 32 * 2**20
 
 
 class Recorder:
@@ -88,5 +87,7 @@ def replayed(
 
 def _made_again(event: Event) -> Event:
     """Equal, but of new numbers."""
-    read: Callable[[Event], tuple[object, ...]] = attrgetter(*(field.name for field in fields(event)))
-    return type(event)(*(value + 0.0 if type(value) is float else value for value in read(event)))
+    # ...: an event's class takes what its own fields hold.
+    make: Callable[..., Event] = type(event)
+    values = [getattr(event, field.name) for field in fields(event)]
+    return make(*(value + 0.0 if isinstance(value, float) else value for value in values))

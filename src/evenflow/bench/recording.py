@@ -101,7 +101,7 @@ def measure(
 
 
 def _fed_again(steps: Sequence[Sequence[Event]], log: Path, *, cold: bool) -> float:
-    return sum(replayed(steps, log, goes=_GOES, cold=cold, flush_seconds=_FLUSH_SECONDS))
+    return sum(replayed(steps, log, goes=2 if cold else _GOES, cold=cold, flush_seconds=_FLUSH_SECONDS))
 
 
 def _only_decodes(event: Event) -> TypeGuard[StepRecord]:

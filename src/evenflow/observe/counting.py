@@ -92,7 +92,7 @@ def _add_up(tallies: Sequence[Tally], tallies_of: Ints, readings: Floats, has_fi
     """`tallies_of` are the numbers of each span's tallies. Counts and sums, by `bincount` over tally x column."""
     num_requests = np.bincount(tallies_of.ravel()).tolist()
     num_first_tokens = np.bincount(tallies_of[np.array(has_first_token)].ravel(), minlength=len(tallies)).tolist()
-    columns = readings.any(axis=0).nonzero()[0]  # a request waits for few of the reasons that there are
+    columns = np.flatnonzero(readings.any(axis=0))  # a request waits for few of the reasons that there are
     bins = tallies_of[:, :, None] * len(columns) + np.arange(len(columns))
     weights = np.broadcast_to(readings[:, None, columns], bins.shape)
     sums = np.array([tally.sums for tally in tallies])

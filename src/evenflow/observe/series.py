@@ -133,6 +133,7 @@ class Series(Generic[FactT]):
     def put(self, fact: FactT) -> None:
         """For gauges, and totals that are kept elsewhere."""
         reading = self._read(fact)
+        assert not isinstance(reading, tuple)
         readings = reading if isinstance(reading, dict) else {"": reading or 0.0}
         for label_value, value in readings.items():
             series = self._one(label_value)

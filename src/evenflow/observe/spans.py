@@ -16,7 +16,6 @@ the rest of the way to the first token: steps that fed others only, and the paus
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple
@@ -50,6 +49,10 @@ class TtftParts(NamedTuple):
         return self._replace(intake=self.intake - tokenise, tokenise=tokenise, delivery=delivery_seconds)
 
 
+def _no_times() -> "array[float]":
+    return array("d")
+
+
 @dataclass(slots=True, eq=False)
 class RequestSpan:
     """One request. Written by `SpanFold` only, and complete once `finish_time` is set.
@@ -76,7 +79,7 @@ class RequestSpan:
     first_token_time: float | None = None
     finish_time: float | None = None
     finish_reason: FinishReason | None = None
-    token_times: "array[float]" = field(default_factory=partial(array, "d"))
+    token_times: "array[float]" = field(default_factory=_no_times)
     num_output_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
