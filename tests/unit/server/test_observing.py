@@ -111,6 +111,20 @@ def test_what_has_left_the_memory_is_forgotten() -> None:
     assert ask(observer, "/v1/requests/c").status_code == 200
 
 
+def test_who_looks_sees_what_was_not_folded_yet() -> None:
+    spans = SpanFold()
+    metrics = Metrics("m", spans=spans)
+    observer = Observer(now=lambda: 30.0, spans=spans, metrics=metrics)
+    events = tuple(alone("cmpl-a"))
+    observer.feed(events)
+    assert observer.events_since(0) == (list(events), len(events))
+    observer.feed(alone("cmpl-b"))
+    assert b'vllm:e2e_request_latency_seconds_count{engine="0",model_name="m"} 2.0' in metrics.render()[0]
+    assert ask(observer, "/v1/stats").json()["finished"] == {"length": 2}
+    observer.feed(alone("cmpl-c"))
+    assert ask(observer, "/v1/requests/c").json()["complete"]
+
+
 def test_one_fold_serves_prometheus_and_the_tails() -> None:
     """Both say what they would say with a fold of their own."""
     (run,) = busy_runs(1)
