@@ -38,7 +38,8 @@ def count(spans: Sequence[RequestSpan], cells: Sequence[int], tallies: Sequence[
 
     Every cell has the same number of tallies, and a span; cells are numbered from 0.
     """
-    readings = np.array([_readings(span) for span in spans])
+    rows = chain.from_iterable([_readings(span) for span in spans])
+    readings = np.fromiter(rows, np.float64, len(spans) * len(COLUMNS)).reshape(len(spans), -1)
     observed = ~np.isnan(readings)
     readings[~observed] = 0.0
     cell_of = np.array(cells)
@@ -46,23 +47,16 @@ def count(spans: Sequence[RequestSpan], cells: Sequence[int], tallies: Sequence[
     tallies_of_cell = np.array([[numbers[tally] for tally in cell] for cell in tallies])
     _add_up(list(numbers), tallies_of_cell[cell_of], readings, [span.ttft_parts is not None for span in spans])
 
-    order = np.argsort(cell_of, kind="stable")
+    order = np.argsort(cell_of, kind="stable")  # from here on cell by cell
     gaps, num_gaps = _gaps([spans[index] for index in order.tolist()])
     edges = np.concatenate([[0], np.cumsum(np.bincount(cell_of))])
     gap_edges = np.concatenate([[0], np.cumsum(num_gaps)])[edges]
-    observed, latencies = observed[order, :NUM_LATENCIES], readings[order, :NUM_LATENCIES]
+    latencies, observed = readings[order, :NUM_LATENCIES], observed[order, :NUM_LATENCIES]
     observed[:, _ITL] = False  # a sum, and none that a sketch knows
-    places = (buckets_of(latencies) + _FIRST_PLACES).astype(np.uint16)[observed]
-    gap_places = (buckets_of(gaps) + _FIRST_PLACES[_ITL]).astype(np.uint16)
-    place_edges = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])[edges].tolist()
-    for cell, (begin, end) in enumerate(pairwise(gap_edges.tolist())):
-        found = np.concatenate([places[place_edges[cell] : place_edges[cell + 1]], gap_places[begin:end]])
-        for tally in tallies[cell]:
-            tally.gather(found)
-
+    _gather(tallies, (latencies, observed, edges), (gaps, gap_edges))
     largest = np.maximum.reduceat(latencies, edges[:-1])
-    with_gaps = gap_edges[1:] > gap_edges[:-1]
     largest[:, _ITL] = 0.0
+    with_gaps = gap_edges[1:] > gap_edges[:-1]
     if len(gaps):
         largest[with_gaps, _ITL] = np.maximum.reduceat(gaps, gap_edges[:-1][with_gaps])
     _raise_largest(list(numbers), tallies_of_cell, largest)
@@ -103,6 +97,23 @@ def _add_up(tallies: Sequence[Tally], tallies_of: Ints, readings: Floats, has_fi
         tally.num_requests += num_requests[number]
         tally.num_first_tokens += num_first_tokens[number]
         tally.sums[:] = sums[number]
+
+
+def _gather(
+    tallies: Sequence[Sequence[Tally]],
+    latencies: tuple[Floats, NDArray[np.bool_], Ints],
+    gaps: tuple[Floats, Ints],
+) -> None:
+    """Latencies, which of them were observed, and where each cell begins and the last ends; the same of gaps."""
+    seconds, observed, edges = latencies
+    places = (buckets_of(seconds) + _FIRST_PLACES).astype(np.uint16)[observed]
+    gap_places = (buckets_of(gaps[0]) + _FIRST_PLACES[_ITL]).astype(np.uint16)
+    place_edges = np.concatenate([[0], np.cumsum(observed.sum(axis=1))])[edges]
+    pieces = zip(pairwise(place_edges.tolist()), pairwise(gaps[1].tolist()), strict=True)
+    for members, ((begin, end), (first_gap, last_gap)) in zip(tallies, pieces, strict=True):
+        found = np.concatenate([places[begin:end], gap_places[first_gap:last_gap]])
+        for tally in members:
+            tally.gather(found)
 
 
 def _raise_largest(tallies: Sequence[Tally], tallies_of_cell: Ints, largest: Floats) -> None:
