@@ -7,7 +7,7 @@
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int ROW_TILE = 32;     // two matrix tiles, so that a tile of keys or values is read once for both
-constexpr int KEY_GROUPS = 4;    // groups that are scored at once: as many as there are result tiles
+constexpr int KEY_GROUPS = 4;    // groups that vector registers score for all rows before they take the next
 constexpr int PAIR = 2 * GROUP;   // tokens whose values are multiplied at once
 constexpr int PARTITION = 512;
 constexpr int PARTITION_GROUPS = PARTITION / GROUP;
