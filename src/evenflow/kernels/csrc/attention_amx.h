@@ -138,17 +138,17 @@ class AmxTiles {
 
     static constexpr bool take(int dim) { return dim % STEP == 0; }
 
-    // out[r][16 g + lane], rows of SCORE_STRIDE.
-    void scores(const Query* q, int rows, const std::uint32_t* const* keys, int groups, int dim, Sum* out) {
+    // out[r][16 g + lane], rows of `stride`.
+    void scores(const Query* q, int rows, const std::uint32_t* const* keys, int groups, int dim, Sum* out, int stride) {
         for (int r = 0; r < rows; r += 2 * AMX_ROWS) {
             shape(smaller(rows - r, 2 * AMX_ROWS), AMX_UNITS);
             for (int g = 0; g < groups; g += 2) {
                 const int second = g + 1 < groups ? g + 1 : g;  // twice the same, rather than another shape of the loop
-                Sum* to = out + r * SCORE_STRIDE + g * GROUP;
+                Sum* to = out + r * stride + g * GROUP;
                 if (lower > 0)
-                    score<true>(q + r * dim, keys[g], keys[second], dim, to);
+                    score<true>(q + r * dim, keys[g], keys[second], dim, to, stride);
                 else
-                    score<false>(q + r * dim, keys[g], keys[second], dim, to);
+                    score<false>(q + r * dim, keys[g], keys[second], dim, to, stride);
             }
         }
     }
@@ -178,7 +178,8 @@ class AmxTiles {
 
     // LOWER: whether there are lower rows.
     template <bool LOWER>
-    static void score(const Query* q, const std::uint32_t* left, const std::uint32_t* right, int dim, Sum* out) {
+    static void score(const Query* q, const std::uint32_t* left, const std::uint32_t* right, int dim, Sum* out,
+                      int stride) {
         amx_fence();
         zero<LOWER>();
         for (int d = 0; d < dim; d += STEP) {
@@ -186,7 +187,7 @@ class AmxTiles {
             Product::template score<LOWER>({q + d, q + AMX_ROWS * dim + d, std::int64_t(dim * sizeof(Query)), left + line,
                                             right + line, 64});
         }
-        keep<LOWER>(out, SCORE_STRIDE);
+        keep<LOWER>(out, stride);
     }
 
     template <bool LOWER>

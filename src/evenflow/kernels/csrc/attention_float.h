@@ -22,11 +22,10 @@ class FloatRows {
 
     void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2,
                 Softmax& state) {
-        products.scores(q, rows, where.keys, groups, dim, scores);
+        products.scores(q, rows, where.keys, groups, dim, scores, SCORE_STRIDE);
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;
-            const auto score = [&](int g) { return load(row + g * GROUP); };
-            const float highest = mask<false>(row, limits.first[r], smaller(limits.end[r], groups * GROUP), score);
+            const float highest = mask(row, limits.first[r], smaller(limits.end[r], groups * GROUP));
             state.max[r] = larger(INITIAL_MAX, highest * scale_log2);
         }
         for (int r = 0; r < rows; ++r) soften(r, seen_groups(limits, r, groups), groups, scale_log2, state);

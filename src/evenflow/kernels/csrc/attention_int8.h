@@ -19,9 +19,13 @@ class Int8Rows {
     static constexpr float WEIGHT_WHOLE = 255.0f * 256.0f;
     static constexpr float TINY = 1e-30f;  // what is below has no scale
 
+    static constexpr int STAGE_GROUPS = 4;  // whose products stay in the nearest cache until they are scores
+    static constexpr int STAGE = STAGE_GROUPS * GROUP;
+
     // Rows of upper bytes, then as many of lower bytes.
     alignas(64) std::int8_t q[2 * ROW_TILE * MAX_HEAD_DIM];
-    alignas(64) float scores[2 * ROW_TILE * SCORE_STRIDE];
+    alignas(64) std::int32_t stage[2 * ROW_TILE * STAGE];
+    alignas(64) float scores[ROW_TILE * SCORE_STRIDE];
     alignas(64) std::uint8_t p[2 * ROW_TILE * P_STRIDE];
     alignas(64) std::int32_t sums[2 * ROW_TILE * MAX_HEAD_DIM];
     alignas(64) float key_scales[PARTITION], value_scales[PARTITION];
@@ -48,9 +52,17 @@ class Int8Rows {
     }
 
     void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2, Softmax& state) {
-        products.scores(q, 2 * rows, where.keys, groups, dim, reinterpret_cast<std::int32_t*>(scores));
-        for (int r = 0; r < rows; ++r) state.max[r] = scale_scores(r, rows, limits, groups, scale_log2);
-        for (int r = 0; r < rows; ++r) soften(r, rows, seen_groups(limits, r, groups), groups, state);
+        for (int g = 0; g < groups; g += STAGE_GROUPS) {
+            const int count = smaller(STAGE_GROUPS, groups - g);
+            products.scores(q, 2 * rows, where.keys + g, count, dim, stage, STAGE);
+            for (int r = 0; r < rows; ++r) scale_scores(r, rows, g, count, scale_log2);
+        }
+        for (int r = 0; r < rows; ++r) {
+            float* row = scores + r * SCORE_STRIDE;
+            const float highest = mask(row, limits.first[r], smaller(limits.end[r], groups * GROUP));
+            state.max[r] = larger(INITIAL_MAX, highest);
+            soften(r, rows, seen_groups(limits, r, groups), groups, state);
+        }
         products.values(p, 2 * rows, where.values, groups, dim, sums);
         for (int r = 0; r < rows; ++r) {
             const F32 scale = splat(weight_scales[r]);
@@ -64,17 +76,14 @@ class Int8Rows {
         return fma(to_f32(load_i32(upper)), splat(256.0f), to_f32(load_i32(lower)));
     }
 
-    // Integers to scores, in the upper bytes' place; the row's maximum.
-    EVENFLOW_INLINE float scale_scores(int r, int rows, const Limits& limits, int groups, float scale_log2) {
-        float* row = scores + r * SCORE_STRIDE;
-        const auto* upper = reinterpret_cast<const std::int32_t*>(row);
-        const std::int32_t* lower = upper + rows * SCORE_STRIDE;
+    // Products of bytes to scores.
+    EVENFLOW_INLINE void scale_scores(int r, int rows, int first, int count, float scale_log2) {
+        const std::int32_t *upper = stage + r * STAGE, *lower = upper + rows * STAGE;
+        float* to = scores + r * SCORE_STRIDE + first * GROUP;
+        const float* scales = key_scales + first * GROUP;
         const F32 scale = splat(query_scales[r] * scale_log2);
-        const auto score = [&](int g) {
-            return both(upper + g * GROUP, lower + g * GROUP) * (load(key_scales + g * GROUP) * scale);
-        };
-        const int end = smaller(limits.end[r], groups * GROUP);
-        return larger(INITIAL_MAX, mask<true>(row, limits.first[r], end, score));
+        for (int at = 0; at < count * GROUP; at += GROUP)
+            store(to + at, both(upper + at, lower + at) * (load(scales + at) * scale));
     }
 
     // Scores to probabilities times their values' scales, in bytes. (FloatRows::soften says which groups get zeros.)

@@ -32,10 +32,9 @@ struct Groups {
     }
 };
 
-// The highest of what a row sees, keys first .. end - 1; `score(g)` gives group g's scores. Of a group that it sees a part of,
-// the other scores are overwritten. KEEP: all that `score` gives are written to `scores`.
-template <bool KEEP, class Score>
-EVENFLOW_INLINE float mask(float* scores, int first, int end, Score&& score) {
+// The highest of what a row sees, keys first .. end - 1. Of a group that it sees a part of, the other scores are overwritten.
+EVENFLOW_INLINE float mask(float* scores, int first, int end) {
+    const auto score = [&](int g) { return load(scores + g * GROUP); };
     F32 highest = splat(MASKED), other = splat(MASKED);
     const auto cut = [&](int g) {
         const F32 s = keep_range(score(g), first - g * GROUP, end - g * GROUP, splat(MASKED));
@@ -46,7 +45,6 @@ EVENFLOW_INLINE float mask(float* scores, int first, int end, Score&& score) {
     if (first > g * GROUP && g * GROUP < end) cut(g++);
     for (; (g + 2) * GROUP <= end; g += 2) {
         const F32 a = score(g), b = score(g + 1);
-        if constexpr (KEEP) store(scores + g * GROUP, a), store(scores + (g + 1) * GROUP, b);
         highest = max(highest, a);
         other = max(other, b);
     }

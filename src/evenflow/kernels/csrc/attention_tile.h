@@ -65,7 +65,7 @@ EVENFLOW_INLINE void vector_pieces(int vectors, Body&& body) {
 // q: rows of `steps` units. keys: one pointer per group of 16, to lines of 16 units.
 template <class Dot, int ROWS, int GROUPS>
 EVENFLOW_INLINE void score_registers(const std::uint32_t* q, const std::uint32_t* const* keys, int steps,
-                                     const typename Dot::Sum* start, typename Dot::Sum* out) {
+                                     const typename Dot::Sum* start, typename Dot::Sum* out, int stride) {
     decltype(splat_sum(*start)) acc[ROWS * GROUPS];
     unrolled<ROWS * GROUPS>([&](auto i) { acc[i] = splat_sum(start[i / GROUPS]); });
     for (int s = 0; s < steps; ++s) {
@@ -76,7 +76,7 @@ EVENFLOW_INLINE void score_registers(const std::uint32_t* q, const std::uint32_t
             unrolled<GROUPS>([&](auto g) { acc[r * GROUPS + g] = Dot::score(acc[r * GROUPS + g], left, line[g]); });
         });
     }
-    unrolled<ROWS * GROUPS>([&](auto i) { store_sum(out + i / GROUPS * SCORE_STRIDE + i % GROUPS * LANES, acc[i]); });
+    unrolled<ROWS * GROUPS>([&](auto i) { store_sum(out + i / GROUPS * stride + i % GROUPS * LANES, acc[i]); });
 }
 
 // p: rows of P_STRIDE elements, keys in order. values: one pointer per group, to 16 / PER_UNIT rows of dim units.
@@ -112,7 +112,8 @@ struct VectorTiles {
     }
 
     // A few groups at a time, so that they stay in the nearest cache for all rows.
-    void scores(const Query* q, int rows, const std::uint32_t* const* keys, int groups, int dim, Sum* out) {
+    void scores(const Query* q, int rows, const std::uint32_t* const* keys, int groups, int dim, Sum* out,
+                int stride) {
         Sum start[2 * ROW_TILE];
         for (int r = 0; r < rows; ++r) start[r] = score_start<Dot>(q + r * dim, dim);
         const int steps = dim / PER_UNIT<Query>;
@@ -120,7 +121,7 @@ struct VectorTiles {
             row_pieces(rows, [&](int r, auto R) {
                 vector_pieces(smaller(KEY_GROUPS, groups - first), [&](int g, auto G) {
                     score_registers<Dot, R.value, G.value>(units(q) + r * steps, keys + first + g, steps, start + r,
-                                                           out + r * SCORE_STRIDE + (first + g) * LANES);
+                                                           out + r * stride + (first + g) * LANES, stride);
                 });
             });
     }
