@@ -69,14 +69,18 @@ class Attention : AttentionBatch {
 #pragma omp parallel if (num_units > 1)
         {
             Tiles products(pool.block_size % PAIR == 0);
-#pragma omp for schedule(dynamic, 1)
+            // A few in a row, so that a thread knows what it does next.
+            const int run = larger(1, smaller(MAX_RUN, num_units / (8 * omp_get_num_threads())));
+#pragma omp for schedule(dynamic, run)
             for (int i = 0; i < num_units; ++i) {
                 const Tile& tile = tiles[units[i].tile];
+                Ahead ahead;
+                if (Rows::LOOKS_AHEAD && (i + 1) % run != 0 && i + 1 < num_units) look_ahead(units[i + 1], ahead);
                 if (tile.partial < 0) {
-                    whole(tile, products);
+                    whole(tile, products, ahead);
                 } else {
                     Softmax part = partial(tile, units[i].partition);
-                    attend(tile, units[i].partition, part, products);
+                    attend(tile, units[i].partition, part, products, ahead);
                 }
             }
 #pragma omp for schedule(dynamic, 1)
@@ -86,30 +90,45 @@ class Attention : AttentionBatch {
     }
 
    private:
-    void whole(const Tile& tile, Tiles& products) const {
+    void whole(const Tile& tile, Tiles& products, const Ahead& ahead) const {
         alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         alignas(64) float part_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         Softmax total(total_memory, dim), part(part_memory, dim);
-        attend(tile, tile.first_partition(), total, products);
+        attend(tile, tile.first_partition(), total, products, ahead);
         for (int p = tile.first_partition() + 1; p <= tile.last_partition(); ++p) {
-            attend(tile, p, part, products);
+            attend(tile, p, part, products, Ahead{});
             merge(total, part, tile.rows, dim);
         }
         write(tile, total);
     }
 
     // One partition of a tile's keys.
-    void attend(const Tile& tile, int partition, Softmax& state, Tiles& products) const {
+    void attend(const Tile& tile, int partition, Softmax& state, Tiles& products, const Ahead& ahead) const {
         Rows work;
         Limits limits;
-        const int begin = larger(partition * PARTITION, tile.key_begin / PAIR * PAIR);
-        const int end = smaller((partition + 1) * PARTITION, tile.key_end);
-        const int groups = (end - begin + GROUP - 1) / GROUP;
+        const int begin = first_key(tile, partition);
+        const int groups = (end_of_keys(tile, partition) - begin + GROUP - 1) / GROUP;
         find_limits(tile, begin, limits);
         take_queries(tile, work);
         take_groups(tile, begin, groups, work);
         for (int r = tile.rows; r < ROW_TILE; ++r) state.max[r] = INITIAL_MAX;
-        work.attend(products, limits, tile.rows, groups, dim, scale_log2, state);
+        work.attend(products, limits, tile.rows, groups, dim, scale_log2, ahead, state);
+    }
+
+    static int first_key(const Tile& tile, int partition) {
+        return larger(partition * PARTITION, tile.key_begin / PAIR * PAIR);
+    }
+    static int end_of_keys(const Tile& tile, int partition) { return smaller((partition + 1) * PARTITION, tile.key_end); }
+
+    // Scales and keys of the first partition of what comes next.
+    void look_ahead(const Unit& unit, Ahead& ahead) const {
+        const Tile& tile = schedule.tiles[unit.tile];
+        if (tile.rows > SHORT_ROWS) return;
+        const int partition = tile.partial < 0 ? tile.first_partition() : unit.partition;
+        const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
+        const int size = pool.block_size, end = end_of_keys(tile, partition);
+        for (int block = first_key(tile, partition) / size; block * size < end; ++block)
+            ahead.add(pool.chunk(table[block], tile.kv_head), 2 * pool.scales_bytes + pool.half_bytes);
     }
 
     void take_queries(const Tile& tile, Rows& work) const {

@@ -7,6 +7,10 @@ namespace evenflow::EVENFLOW_ISA {
 
 template <class T, class Tiles>
 class FloatRows {
+   public:
+    static constexpr bool LOOKS_AHEAD = false;
+
+   private:
     static constexpr int EXP_DEGREE = sizeof(T) == 4 ? 6 : 4;
     alignas(64) T q[ROW_TILE * MAX_HEAD_DIM];
     alignas(64) float scores[ROW_TILE * SCORE_STRIDE];
@@ -21,7 +25,7 @@ class FloatRows {
     }
 
     void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2,
-                Softmax& state) {
+                const Ahead&, Softmax& state) {
         products.scores(q, rows, where.keys, groups, dim, scores, SCORE_STRIDE);
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;

@@ -15,6 +15,10 @@ namespace evenflow::EVENFLOW_ISA {
 
 template <class Tiles>
 class Int8Rows {
+   public:
+    static constexpr bool LOOKS_AHEAD = true;
+
+   private:
     static constexpr float QUERY_WHOLE = 127.0f * 256.0f;
     static constexpr float WEIGHT_WHOLE = 255.0f * 256.0f;
     static constexpr float TINY = 1e-30f;  // what is below has no scale
@@ -51,16 +55,19 @@ class Int8Rows {
         store(value_scales + g * GROUP, load(pool.value_scales(chunk) + group * GROUP));
     }
 
-    void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2, Softmax& state) {
+    void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2, const Ahead& ahead,
+                Softmax& state) {
         for (int g = 0; g < groups; g += STAGE_GROUPS) {
             const int count = smaller(STAGE_GROUPS, groups - g);
             products.scores(q, 2 * rows, where.keys + g, count, dim, stage, STAGE);
+            for (int i = g; rows <= SHORT_ROWS && i < g + count; ++i) ask_for(where.values[i], GROUP * dim);
             for (int r = 0; r < rows; ++r) scale_scores(r, rows, g, count, scale_log2);
         }
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;
             const float highest = mask(row, limits.first[r], smaller(limits.end[r], groups * GROUP));
             state.max[r] = larger(INITIAL_MAX, highest);
+            ahead.ask(r, rows);
             soften(r, rows, seen_groups(limits, r, groups), groups, state);
         }
         products.values(p, 2 * rows, where.values, groups, dim, sums);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "activations.h"
+#include "attention_ahead.h"
 #include "online_softmax.h"
 
 namespace evenflow::EVENFLOW_ISA {
