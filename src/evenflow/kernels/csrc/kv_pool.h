@@ -55,16 +55,15 @@ struct KvPool {
     T* value_group(std::uint8_t* chunk, int group) const {
         return reinterpret_cast<T*>(chunk + 2 * scales_bytes + half_bytes + group * group_bytes);
     }
-    // Element of dimension d of token `lane` (0 .. 15) within its group.
+    // Where token `lane` (0 .. 15) of a group begins.
     template <class T>
-    int key_index(int lane, int d) const {
-        constexpr int n = PER_UNIT<T>;
-        return (d / n * GROUP + lane) * n + d % n;
+    int key_index(int lane) const {
+        return lane * PER_UNIT<T>;
     }
     template <class T>
-    int value_index(int lane, int d) const {
+    int value_index(int lane) const {
         constexpr int n = PER_UNIT<T>;
-        return (lane / n * padded_dim + d) * n + lane % n;
+        return lane / n * n * padded_dim + lane % n;
     }
 };
 
