@@ -21,7 +21,8 @@ class Int8Rows {
    private:
     static constexpr float QUERY_WHOLE = 127.0f * 256.0f;
     static constexpr float WEIGHT_WHOLE = 255.0f * 256.0f;
-    static constexpr float TINY = 1e-30f;  // what is below has no scale
+    static constexpr float TINY = 1e-30f;        // weights below are zero
+    static constexpr float TINY_QUERY = 1e-15f;  // a smaller query is all zeros; MASKED times its scale must stay far below
 
     static constexpr int STAGE_GROUPS = 4;  // whose products stay in the nearest cache until they are scores
     static constexpr int STAGE = STAGE_GROUPS * GROUP;
@@ -38,8 +39,8 @@ class Int8Rows {
 
    public:
     void take_query(int r, int rows, const float* row, int dim) {
-        const float top = largest_magnitude(row, dim);
-        const F32 inverse = splat(top > TINY ? QUERY_WHOLE / top : 0.0f);
+        const float top = larger(largest_magnitude(row, dim), TINY_QUERY);
+        const F32 inverse = splat(QUERY_WHOLE / top);
         query_scales[r] = top / QUERY_WHOLE;
         for (int d = 0; d < dim; d += LANES) {
             const F32 whole = round_even(load(row + d) * inverse);
@@ -61,14 +62,15 @@ class Int8Rows {
             const int count = smaller(STAGE_GROUPS, groups - g);
             products.scores(q, 2 * rows, where.keys + g, count, dim, stage, STAGE);
             for (int i = g; rows <= SHORT_ROWS && i < g + count; ++i) ask_for(where.values[i], GROUP * dim);
-            for (int r = 0; r < rows; ++r) scale_scores(r, rows, g, count, scale_log2);
+            for (int r = 0; r < rows; ++r) scale_scores(r, rows, g, count);
         }
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;
             const float highest = mask(row, limits.first[r], smaller(limits.end[r], groups * GROUP));
-            state.max[r] = larger(INITIAL_MAX, highest);
+            const float scale = query_scales[r] * scale_log2;
+            state.max[r] = larger(INITIAL_MAX, highest * scale);
             ahead.ask(r, rows);
-            soften(r, rows, seen_groups(limits, r, groups), groups, state);
+            soften(r, rows, seen_groups(limits, r, groups), groups, scale, state);
         }
         products.values(p, 2 * rows, where.values, groups, dim, sums);
         for (int r = 0; r < rows; ++r) {
@@ -83,23 +85,22 @@ class Int8Rows {
         return fma(to_f32(load_i32(upper)), splat(256.0f), to_f32(load_i32(lower)));
     }
 
-    // Products of bytes to scores.
-    EVENFLOW_INLINE void scale_scores(int r, int rows, int first, int count, float scale_log2) {
+    // Products of bytes to scores, but for the row's own scale.
+    EVENFLOW_INLINE void scale_scores(int r, int rows, int first, int count) {
         const std::int32_t *upper = stage + r * STAGE, *lower = upper + rows * STAGE;
         float* to = scores + r * SCORE_STRIDE + first * GROUP;
         const float* scales = key_scales + first * GROUP;
-        const F32 scale = splat(query_scales[r] * scale_log2);
         for (int at = 0; at < count * GROUP; at += GROUP)
-            store(to + at, both(upper + at, lower + at) * (load(scales + at) * scale));
+            store(to + at, both(upper + at, lower + at) * load(scales + at));
     }
 
     // Scores to probabilities times their values' scales, in bytes. (FloatRows::soften says which groups get zeros.)
-    EVENFLOW_INLINE void soften(int r, int rows, GroupRange seen, int groups, Softmax& state) {
+    EVENFLOW_INLINE void soften(int r, int rows, GroupRange seen, int groups, float scale, Softmax& state) {
         float* row = scores + r * SCORE_STRIDE;
-        const F32 top = splat(state.max[r]);
+        const F32 top = splat(-state.max[r]);
         F32 sum = splat(0.0f), highest = splat(0.0f);
         for (int g = seen.begin; g < seen.end; ++g) {
-            const F32 e = exp2<4>(load(row + g * GROUP) - top);
+            const F32 e = exp2<4>(fma(load(row + g * GROUP), splat(scale), top));
             const F32 weight = e * load(value_scales + g * GROUP);
             sum = sum + e;
             highest = max(highest, weight);
@@ -111,8 +112,13 @@ class Int8Rows {
         weight_scales[r] = peak / WEIGHT_WHOLE;
         std::uint8_t *upper = p + r * P_STRIDE, *lower = p + (rows + r) * P_STRIDE;
         clear(upper, lower, 0, seen.begin);
-        for (int g = seen.begin; g < seen.end; ++g)
-            store_bytes(upper + g * GROUP, lower + g * GROUP, load(row + g * GROUP) * inverse);
+        int g = seen.begin;
+        for (; g + 4 <= seen.end; g += 4) {
+            F32 x[4];
+            unrolled<4>([&](int i) { x[i] = load(row + (g + i) * GROUP) * inverse; });
+            store_bytes(upper + g * GROUP, lower + g * GROUP, x);
+        }
+        for (; g < seen.end; ++g) store_bytes(upper + g * GROUP, lower + g * GROUP, load(row + g * GROUP) * inverse);
         clear(upper, lower, seen.end, groups + groups % 2);
     }
 

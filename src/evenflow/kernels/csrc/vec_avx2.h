@@ -70,6 +70,10 @@ EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, F32 x
     store_bytes(lower, _mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
 }
 
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, const F32* x) {
+    for (int i = 0; i < 4; ++i) store_bytes(upper + i * LANES, lower + i * LANES, x[i]);
+}
+
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 EVENFLOW_INLINE F32 sub(F32 a, F32 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 EVENFLOW_INLINE F32 mul(F32 a, F32 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }

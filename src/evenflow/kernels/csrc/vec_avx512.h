@@ -55,6 +55,18 @@ EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, F32 x
     _mm_storeu_si128(reinterpret_cast<__m128i*>(lower), _mm512_cvtepi32_epi8(n));
 }
 
+// The same for sixty-four: packing works within 128-bit quarters, and one permutation puts them back in order.
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, const F32* x) {
+    const __m512i first = _mm512_packus_epi32(_mm512_cvtps_epi32(x[0].v), _mm512_cvtps_epi32(x[1].v));
+    const __m512i second = _mm512_packus_epi32(_mm512_cvtps_epi32(x[2].v), _mm512_cvtps_epi32(x[3].v));
+    const __m512i low = _mm512_set1_epi16(0xff);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i up = _mm512_packus_epi16(_mm512_srli_epi16(first, 8), _mm512_srli_epi16(second, 8));
+    const __m512i down = _mm512_packus_epi16(_mm512_and_si512(first, low), _mm512_and_si512(second, low));
+    _mm512_storeu_si512(upper, _mm512_permutexvar_epi32(order, up));
+    _mm512_storeu_si512(lower, _mm512_permutexvar_epi32(order, down));
+}
+
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
 EVENFLOW_INLINE F32 sub(F32 a, F32 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 EVENFLOW_INLINE F32 mul(F32 a, F32 b) { return {_mm512_mul_ps(a.v, b.v)}; }

@@ -63,6 +63,10 @@ EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, F32 x
     }
 }
 
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, const F32* x) {
+    for (int i = 0; i < 4; ++i) store_bytes(upper + i * LANES, lower + i * LANES, x[i]);
+}
+
 EVENFLOW_INLINE F32 add(F32 a, F32 b) {
     return each_lane([&](int i) { return a.v[i] + b.v[i]; });
 }
