@@ -1,12 +1,13 @@
-// The two products of attention_tile.h over AMX tiles, for bf16 and a head size that is a multiple of 32.
+// The two products of attention_tile.h over AMX tiles.
 //
-//     scores     C[rows][16 keys]  += A[rows][32 dimensions]  B[16 pairs of dimensions][16 keys]       one B per key group
-//     values     C[rows][16 dims]  += A[rows][32 keys]        B[16 pairs of keys][16 dims]             one B per two groups
+//     scores     C[rows][16 keys]  += A[rows][16 units of dimensions]   B[16 units of dimensions][16 keys]    one B per key group
+//     values     C[rows][16 dims]  += A[rows][units of keys]            B[units of keys][16 dims]             one B per two groups
 //
-// The pool's layout is B's layout, so nothing is rearranged. Tiles are as tall as there are rows: a decode of three heads pays
-// for three. An instruction sums its 32 products apart before it adds them to C, so which keys go together matters for the
-// bits: always groups 2i and 2i + 1, with zero probabilities where the second is beyond the end. Where blocks hold 16 tokens
-// the two are not neighbours in memory, and every group goes alone, in half tiles.
+// A unit is two bf16 or four int8, and the pool's layout is B's layout, so nothing is rearranged. Tiles are as tall as there are
+// rows: a decode of three heads pays for three. A bf16 instruction sums its 32 products apart before it adds them to C, so
+// which keys go together matters for the bits: always groups 2i and 2i + 1, with zero probabilities where the second is
+// beyond the end. Where blocks hold 16 tokens the two are not neighbours in memory, and every group goes alone, in half tiles.
+// Integers are exact, however they are summed.
 #pragma once
 
 #include "amx.h"
@@ -14,102 +15,192 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-constexpr int AMX_STEP = 32;  // bf16 in a tile row
-
 constexpr int AMX_ROWS = 16;
+constexpr int AMX_UNITS = 16;
 
+// Bytes per row and rows of the eight tiles, for `upper` and `lower` rows and values of `units` per column.
+inline AmxConfig amx_shapes(int upper, int lower, int units) {
+    const std::uint8_t u = std::uint8_t(upper), l = std::uint8_t(lower > 0 ? lower : upper), k = std::uint8_t(units);
+    const std::uint16_t left = std::uint16_t(units * 4);
+    return {.bytes_per_row = {64, 64, 64, 64, left, left, 64, 64}, .rows = {u, u, l, l, u, l, k, k}};
+}
+
+// Two tiles of a right side and what they are multiplied with. A step loads all and adds to the sums, in tiles 0, 1 (upper
+// rows) and 2, 3 (lower): instructions have their registers in their names.
+struct AmxStep {
+    const void *upper, *lower;
+    std::int64_t left_stride;
+    const void *first, *second;
+    std::int64_t right_stride;
+};
+
+struct AmxPairs {
+    using Query = bf16;
+    using Weight = bf16;
+    using Sum = float;
+    static constexpr bool SHORT_HAS_BOTH = false;
+    static AmxConfig shapes(int upper, int lower, int units) { return amx_shapes(upper, lower, units); }
+
+    template <bool LOWER>
+    EVENFLOW_INLINE static void score(const AmxStep& step) {
+        _tile_loadd(4, step.upper, step.left_stride);
+        _tile_loadd(6, step.first, step.right_stride);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, step.second, step.right_stride);
+        _tile_dpbf16ps(1, 4, 7);
+        if constexpr (LOWER) {
+            _tile_loadd(5, step.lower, step.left_stride);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+    template <bool LOWER>
+    EVENFLOW_INLINE static void weigh(const AmxStep& step) {
+        score<LOWER>(step);
+    }
+};
+
+// Values have fewer units in a column than queries in a row. Setting shapes takes as long as a few products, so without lower rows
+// (decodes) there are registers for both: left sides in 2 and 3, right sides in 4, 5 and 6, 7.
+struct AmxQuads {
+    using Query = std::int8_t;
+    using Weight = std::uint8_t;
+    using Sum = std::int32_t;
+    static constexpr bool SHORT_HAS_BOTH = true;
+    static AmxConfig shapes(int upper, int lower, int units) {
+        if (lower > 0) return amx_shapes(upper, lower, units);
+        const std::uint8_t u = std::uint8_t(upper), k = std::uint8_t(units);
+        const std::uint16_t left = std::uint16_t(units * 4);
+        return {.bytes_per_row = {64, 64, 64, left, 64, 64, 64, 64}, .rows = {u, u, u, u, AMX_UNITS, AMX_UNITS, k, k}};
+    }
+
+    template <bool LOWER>
+    EVENFLOW_INLINE static void score(const AmxStep& step) {
+        if constexpr (LOWER) {
+            load_all(step);
+            _tile_dpbssd(0, 4, 6);
+            _tile_dpbssd(1, 4, 7);
+            _tile_dpbssd(2, 5, 6);
+            _tile_dpbssd(3, 5, 7);
+        } else {
+            _tile_loadd(2, step.upper, step.left_stride);
+            _tile_loadd(4, step.first, step.right_stride);
+            _tile_dpbssd(0, 2, 4);
+            _tile_loadd(5, step.second, step.right_stride);
+            _tile_dpbssd(1, 2, 5);
+        }
+    }
+    template <bool LOWER>
+    EVENFLOW_INLINE static void weigh(const AmxStep& step) {
+        if constexpr (LOWER) {
+            load_all(step);
+            _tile_dpbusd(0, 4, 6);
+            _tile_dpbusd(1, 4, 7);
+            _tile_dpbusd(2, 5, 6);
+            _tile_dpbusd(3, 5, 7);
+        } else {
+            _tile_loadd(3, step.upper, step.left_stride);
+            _tile_loadd(6, step.first, step.right_stride);
+            _tile_dpbusd(0, 3, 6);
+            _tile_loadd(7, step.second, step.right_stride);
+            _tile_dpbusd(1, 3, 7);
+        }
+    }
+
+   private:
+    EVENFLOW_INLINE static void load_all(const AmxStep& step) {
+        _tile_loadd(4, step.upper, step.left_stride);
+        _tile_loadd(5, step.lower, step.left_stride);
+        _tile_loadd(6, step.first, step.right_stride);
+        _tile_loadd(7, step.second, step.right_stride);
+    }
+};
+
+template <class Product>
 class AmxTiles {
-    int upper = 0, lower = 0;
+    using Query = typename Product::Query;
+    using Weight = typename Product::Weight;
+    using Sum = typename Product::Sum;
+    static constexpr int UNIT = PER_UNIT<Query>;
+    static constexpr int STEP = AMX_UNITS * UNIT;  // dimensions in a tile row
+
+    const int value_groups, value_units;
+    int upper = 0, lower = 0, units = 0;
 
    public:
-    AmxTiles() = default;
+    // `paired`: groups 2i and 2i + 1 of values are neighbours in memory.
+    explicit AmxTiles(bool paired) : value_groups(paired ? 2 : 1), value_units(value_groups * GROUP / UNIT) {}
     AmxTiles(const AmxTiles&) = delete;
     AmxTiles& operator=(const AmxTiles&) = delete;
     ~AmxTiles() {
         if (upper > 0) _tile_release();
     }
 
-    static constexpr bool take(int dim) { return dim % AMX_STEP == 0; }
+    static constexpr bool take(int dim) { return dim % STEP == 0; }
 
-    // out[r][16 g + lane], rows of SCORE_STRIDE floats; up to KEY_GROUPS groups.
-    void scores(const bf16* q, int rows, const std::uint32_t* const* keys, int groups, int dim, float* out) {
-        shape(rows);
-        for (int g = 0; g < groups; g += 2) {
-            const int second = g + 1 < groups ? g + 1 : g;  // twice the same, rather than another shape of the loop
-            if (lower > 0)
-                score<true>(q, keys[g], keys[second], dim, out + g * GROUP);
-            else
-                score<false>(q, keys[g], keys[second], dim, out + g * GROUP);
+    // out[r][16 g + lane], rows of `stride`.
+    void scores(const Query* q, int rows, const std::uint32_t* const* keys, int groups, int dim, Sum* out, int stride) {
+        for (int r = 0; r < rows; r += 2 * AMX_ROWS) {
+            shape(smaller(rows - r, 2 * AMX_ROWS), AMX_UNITS);
+            for (int g = 0; g < groups; g += 2) {
+                const int second = g + 1 < groups ? g + 1 : g;  // twice the same, rather than another shape of the loop
+                Sum* to = out + r * stride + g * GROUP;
+                if (lower > 0)
+                    score<true>(q + r * dim, keys[g], keys[second], dim, to, stride);
+                else
+                    score<false>(q + r * dim, keys[g], keys[second], dim, to, stride);
+            }
         }
     }
 
-    // acc[r] (+)= P[r] . values, onto zero if `fresh`; `paired`: groups 2i and 2i + 1 are neighbours in memory.
-    void values(const bf16* p, int rows, const std::uint32_t* const* values, int groups, bool paired, int dim, bool fresh,
-                float* acc) {
-        if (!paired) return values_of_single_groups(p, rows, values, groups, dim, fresh, acc);
-        shape(rows);
-        for (int d = 0; d < dim; d += 2 * LANES) {
-            if (lower > 0)
-                value<true>(p, values, groups, dim, d, fresh, acc);
-            else
-                value<false>(p, values, groups, dim, d, fresh, acc);
+    // out[r] = P[r] . values
+    void values(const Weight* p, int rows, const std::uint32_t* const* values, int groups, int dim, Sum* out) {
+        for (int r = 0; r < rows; r += 2 * AMX_ROWS) {
+            shape(smaller(rows - r, 2 * AMX_ROWS), value_units);
+            for (int d = 0; d < dim; d += 2 * LANES) {
+                if (lower > 0)
+                    value<true>(p + r * P_STRIDE, values, groups, dim, d, out + r * dim + d);
+                else
+                    value<false>(p + r * P_STRIDE, values, groups, dim, d, out + r * dim + d);
+            }
         }
     }
 
    private:
-    // 0, 1 sums of the upper rows, 2, 3 of the lower; 4, 5 left sides, upper and lower; 6, 7 right sides.
-    void shape(int rows) {
+    // `wanted`: units that a left row and a right column have.
+    void shape(int rows, int wanted) {
         const int first = smaller(rows, AMX_ROWS), second = rows - first;
-        if (upper == first && lower == second) return;
-        upper = first, lower = second;
-        const std::uint8_t u = std::uint8_t(upper), l = std::uint8_t(lower > 0 ? lower : upper);
-        load_amx_config({.bytes_per_row = {64, 64, 64, 64, 64, 64, 64, 64}, .rows = {u, u, l, l, u, l, 16, 16}});
+        if (Product::SHORT_HAS_BOTH && second == 0) wanted = value_units;
+        if (upper == first && lower == second && units == wanted) return;
+        upper = first, lower = second, units = wanted;
+        load_amx_config(Product::shapes(upper, lower, units));
     }
 
     // LOWER: whether there are lower rows.
     template <bool LOWER>
-    static void score(const bf16* q, const std::uint32_t* left, const std::uint32_t* right, int dim, float* out) {
-        const bf16* q_lower = q + AMX_ROWS * dim;
-        float* out_lower = out + AMX_ROWS * SCORE_STRIDE;
-        const std::int64_t q_stride = dim * 2, out_stride = SCORE_STRIDE * 4;
+    static void score(const Query* q, const std::uint32_t* left, const std::uint32_t* right, int dim, Sum* out,
+                      int stride) {
         amx_fence();
         zero<LOWER>();
-        for (int d = 0; d < dim; d += AMX_STEP) {
-            const int line = d / 2 * LANES;
-            _tile_loadd(4, q + d, q_stride);
-            if constexpr (LOWER) _tile_loadd(5, q_lower + d, q_stride);
-            _tile_loadd(6, left + line, 64);
-            _tile_loadd(7, right + line, 64);
-            multiply<LOWER>();
+        for (int d = 0; d < dim; d += STEP) {
+            const int line = d / UNIT * LANES;
+            Product::template score<LOWER>({q + d, q + AMX_ROWS * dim + d, std::int64_t(dim * sizeof(Query)), left + line,
+                                            right + line, 64});
         }
-        keep<LOWER>(out, out_lower, out_stride);
+        keep<LOWER>(out, stride);
     }
 
     template <bool LOWER>
-    static void value(const bf16* p, const std::uint32_t* const* values, int groups, int dim, int d, bool fresh, float* acc) {
-        const std::int64_t stride = dim * 4;
-        float *out = acc + d, *out_lower = out + AMX_ROWS * dim;
-        const bf16* p_lower = p + AMX_ROWS * P_STRIDE;
+    void value(const Weight* p, const std::uint32_t* const* values, int groups, int dim, int d, Sum* out) const {
         amx_fence();
-        if (fresh) {
-            zero<LOWER>();
-        } else {
-            _tile_loadd(0, out, stride);
-            _tile_loadd(1, out + LANES, stride);
-            if constexpr (LOWER) {
-                _tile_loadd(2, out_lower, stride);
-                _tile_loadd(3, out_lower + LANES, stride);
-            }
-        }
-        for (int g = 0; g < groups; g += 2) {
+        zero<LOWER>();
+        for (int g = 0; g < groups; g += value_groups) {
+            const Weight* left = p + g * GROUP;
             const std::uint32_t* lines = values[g] + d;
-            _tile_loadd(4, p + g * GROUP, P_STRIDE * 2);
-            if constexpr (LOWER) _tile_loadd(5, p_lower + g * GROUP, P_STRIDE * 2);
-            _tile_loadd(6, lines, stride);
-            _tile_loadd(7, lines + LANES, stride);
-            multiply<LOWER>();
+            Product::template weigh<LOWER>({left, left + AMX_ROWS * P_STRIDE, P_STRIDE * sizeof(Weight), lines, lines + LANES,
+                                            std::int64_t(dim * 4)});
         }
-        keep<LOWER>(out, out_lower, stride);
+        keep<LOWER>(out, dim);
     }
 
     template <bool LOWER>
@@ -123,49 +214,16 @@ class AmxTiles {
     }
 
     template <bool LOWER>
-    EVENFLOW_INLINE static void multiply() {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
+    EVENFLOW_INLINE static void keep(Sum* out, int stride) {
+        Sum* out_lower = out + AMX_ROWS * stride;
+        const std::int64_t bytes = stride * sizeof(Sum);
+        _tile_stored(0, out, bytes);
+        _tile_stored(1, out + LANES, bytes);
         if constexpr (LOWER) {
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
+            _tile_stored(2, out_lower, bytes);
+            _tile_stored(3, out_lower + LANES, bytes);
         }
-    }
-
-    template <bool LOWER>
-    EVENFLOW_INLINE static void keep(float* out, float* out_lower, std::int64_t stride) {
-        _tile_stored(0, out, stride);
-        _tile_stored(1, out + LANES, stride);
-        if constexpr (LOWER) {
-            _tile_stored(2, out_lower, stride);
-            _tile_stored(3, out_lower + LANES, stride);
-        }
-    }
-
-    // Blocks of 16 tokens: every group alone, in half tiles, sixteen rows and sixteen columns at a time.
-    void values_of_single_groups(const bf16* p, int rows, const std::uint32_t* const* values, int groups, int dim, bool fresh,
-                                 float* acc) {
-        const std::int64_t stride = dim * 4;
-        for (int r = 0; r < rows; r += AMX_ROWS) {
-            const std::uint8_t n = std::uint8_t(smaller(rows - r, AMX_ROWS));
-            load_amx_config({.bytes_per_row = {64, 0, 0, 0, 32, 0, 64}, .rows = {n, 0, 0, 0, n, 0, 8}});
-            for (int d = 0; d < dim; d += LANES) {
-                float* out = acc + r * dim + d;
-                amx_fence();
-                if (fresh)
-                    _tile_zero(0);
-                else
-                    _tile_loadd(0, out, stride);
-                for (int g = 0; g < groups; ++g) {
-                    _tile_loadd(4, p + r * P_STRIDE + g * GROUP, P_STRIDE * 2);
-                    _tile_loadd(6, values[g] + d, stride);
-                    _tile_dpbf16ps(0, 4, 6);
-                }
-                _tile_stored(0, out, stride);
-            }
-        }
-        upper = lower = 0;
-        _tile_release();
+        amx_fence();
     }
 };
 

@@ -5,9 +5,7 @@
 
 #include <omp.h>
 
-#include "activations.h"
-#include "attention_schedule.h"
-#include "online_softmax.h"
+#include "attention_rows.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
@@ -70,12 +68,12 @@ class AttentionBatch {
         return Softmax(schedule.partials.data() + index * Softmax::floats(dim), dim);
     }
 
-    // Which keys each row sees, counted from key `begin`: first .. end - 1.
-    void find_limits(const Tile& tile, int begin, int* first, int* end) const {
+    // Which keys each row sees, counted from key `begin`.
+    void find_limits(const Tile& tile, int begin, Limits& limits) const {
         for (int r = 0; r < tile.rows; ++r) {
             const int at = position(tile.seq, tile.row_begin + r);
-            first[r] = first_visible(at) - begin;
-            end[r] = at + 1 - begin;
+            limits.first[r] = first_visible(at) - begin;
+            limits.end[r] = at + 1 - begin;
         }
     }
 

@@ -7,9 +7,10 @@
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int ROW_TILE = 32;     // two matrix tiles, so that a tile of keys or values is read once for both
-constexpr int KEY_GROUPS = 4;    // groups that are scored at once: as many as there are result tiles
+constexpr int KEY_GROUPS = 4;    // groups that vector registers score for all rows before they take the next
 constexpr int PAIR = 2 * GROUP;   // tokens whose values are multiplied at once
 constexpr int PARTITION = 512;
+constexpr int MAX_RUN = 8;        // units that a thread takes at a time
 constexpr int PARTITION_GROUPS = PARTITION / GROUP;
 // Rows of scores and of probabilities; a line more than they need, so that a tile's rows do not share the sets of a cache.
 constexpr int SCORE_STRIDE = PARTITION + GROUP;

@@ -2,11 +2,12 @@
 //
 // A chunk is what one KV head keeps in one block: its keys, then its values, in groups of 16 tokens. Within a group,
 //
-//   keys      fp32 [head_dim][16]        bf16, int8 [head_dim / 2][16][2]     a cache line: one dimension (or two), 16 keys
-//   values    fp32 [16][head_dim]        bf16, int8 [8][head_dim][2]          a cache line: 16 dimensions, one key (or two)
+//   keys      fp32 [head_dim][16]     bf16 [head_dim / 2][16][2]     int8 [head_dim / 4][16][4]
+//   values    fp32 [16][head_dim]     bf16 [8][head_dim][2]          int8 [4][head_dim][4]
 //
-// so scores of 16 keys grow in 16 lanes without a horizontal sum, and the bf16 forms are just what a dot-product
-// instruction on pairs (AVX512_BF16) or an AMX tile wants to read. Keys and values of a block are neighbours: for 16
+// A cache line holds one unit of 32 bits (one dimension, two or four) of 16 keys, or one (one key, two or four) of 16 dimensions
+// of values. So scores of 16 keys grow in 16 lanes without a horizontal sum, and it is just what a dot-product instruction
+// (AVX512_BF16, VNNI) or an AMX tile wants to read. Keys and values of a block are neighbours: for 16
 // tokens of head size 64 in bf16 they are one 4 KiB page. head_dim is padded to a multiple of 16 with zeros.
 // An int8 chunk begins with one scale per token for its keys, then one per token for its values.
 #pragma once
@@ -22,13 +23,7 @@ constexpr int GROUP = 16;  // tokens
 constexpr int MAX_HEAD_DIM = 512;
 
 template <class T>
-struct StorageTraits {
-    static constexpr int tokens_per_unit = 2;
-};
-template <>
-struct StorageTraits<float> {
-    static constexpr int tokens_per_unit = 1;
-};
+constexpr int PER_UNIT = 4 / int(sizeof(T));  // elements in a unit
 
 // One class for every element type, which only what touches an element has to know: most code over pools is compiled once.
 struct KvPool {
@@ -60,16 +55,15 @@ struct KvPool {
     T* value_group(std::uint8_t* chunk, int group) const {
         return reinterpret_cast<T*>(chunk + 2 * scales_bytes + half_bytes + group * group_bytes);
     }
-    // Element of dimension d of token `lane` (0 .. 15) within its group.
+    // Where token `lane` (0 .. 15) of a group begins.
     template <class T>
-    int key_index(int lane, int d) const {
-        constexpr int n = StorageTraits<T>::tokens_per_unit;  // dimensions per unit are as many as tokens per unit
-        return (d / n * GROUP + lane) * n + d % n;
+    int key_index(int lane) const {
+        return lane * PER_UNIT<T>;
     }
     template <class T>
-    int value_index(int lane, int d) const {
-        constexpr int n = StorageTraits<T>::tokens_per_unit;
-        return (lane / n * padded_dim + d) * n + lane % n;
+    int value_index(int lane) const {
+        constexpr int n = PER_UNIT<T>;
+        return lane / n * n * padded_dim + lane % n;
     }
 };
 

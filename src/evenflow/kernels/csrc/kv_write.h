@@ -9,33 +9,42 @@
 
 namespace evenflow::EVENFLOW_ISA {
 
-inline void store_element(float* to, float x) { *to = x; }
-inline void store_element(bf16* to, float x) { *to = to_bf16(x); }
+// One key and one value of a token, already of the pool's type and zero up to padded_dim. A key goes out unit by unit, each
+// to its own cache line; a value's elements are next to those of the tokens that share its units.
+template <class T>
+EVENFLOW_INLINE void put_key(const KvPool& pool, std::uint8_t* chunk, int offset, const T* key) {
+    T* to = pool.key_group<T>(chunk, offset / GROUP) + pool.key_index<T>(offset % GROUP);
+    constexpr int unit = PER_UNIT<T>;
+    for (int d = 0; d < pool.padded_dim; d += unit) std::memcpy(static_cast<void*>(to + d * GROUP), key + d, sizeof(T) * unit);
+}
+template <class T>
+EVENFLOW_INLINE void put_value(const KvPool& pool, std::uint8_t* chunk, int offset, const T* value) {
+    T* to = pool.value_group<T>(chunk, offset / GROUP) + pool.value_index<T>(offset % GROUP);
+    for (int d = 0; d < pool.padded_dim; ++d) to[d * PER_UNIT<T>] = value[d];
+}
 
-// Token `slot` of KV head `head`; key and value are rows of floats.
+// Token `slot` of KV head `head`; key and value are rows of floats, zero up to padded_dim.
 template <class T>
 void put_token(const KvPool& pool, int slot, int head, const float* key, const float* value) {
     std::uint8_t* chunk = pool.chunk(slot / pool.block_size, head);
-    const int offset = slot % pool.block_size, lane = offset % GROUP;
-    T* keys = pool.key_group<T>(chunk, offset / GROUP);
-    T* values = pool.value_group<T>(chunk, offset / GROUP);
-    for (int d = 0; d < pool.head_dim; ++d) store_element(keys + pool.key_index<T>(lane, d), key[d]);
-    for (int d = 0; d < pool.head_dim; ++d) store_element(values + pool.value_index<T>(lane, d), value[d]);
+    const int offset = slot % pool.block_size;
+    alignas(64) T row[MAX_HEAD_DIM];
+    convert_row(key, pool.padded_dim, row);
+    put_key(pool, chunk, offset, row);
+    convert_row(value, pool.padded_dim, row);
+    put_value(pool, chunk, offset, row);
 }
 
 // int8: each token of each head has its own scale for its key, and one for its value.
 template <>
 inline void put_token<std::int8_t>(const KvPool& pool, int slot, int head, const float* key, const float* value) {
-    using T = std::int8_t;
     std::uint8_t* chunk = pool.chunk(slot / pool.block_size, head);
-    const int offset = slot % pool.block_size, lane = offset % GROUP;
-    T* keys = pool.key_group<T>(chunk, offset / GROUP);
-    T* values = pool.value_group<T>(chunk, offset / GROUP);
-    T row[MAX_HEAD_DIM + LANES];
-    pool.key_scales(chunk)[offset] = quantise_row(key, pool.head_dim, pool.head_dim, row);
-    for (int d = 0; d < pool.head_dim; ++d) keys[pool.key_index<T>(lane, d)] = row[d];
-    pool.value_scales(chunk)[offset] = quantise_row(value, pool.head_dim, pool.head_dim, row);
-    for (int d = 0; d < pool.head_dim; ++d) values[pool.value_index<T>(lane, d)] = row[d];
+    const int offset = slot % pool.block_size;
+    alignas(64) std::int8_t row[MAX_HEAD_DIM];
+    pool.key_scales(chunk)[offset] = quantise_row(key, pool.padded_dim, pool.padded_dim, row);
+    put_key(pool, chunk, offset, row);
+    pool.value_scales(chunk)[offset] = quantise_row(value, pool.padded_dim, pool.padded_dim, row);
+    put_value(pool, chunk, offset, row);
 }
 
 using PutToken = void (*)(const KvPool&, int slot, int head, const float* key, const float* value);

@@ -58,8 +58,21 @@ EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
-constexpr int WIDEN_STEP = LANES;
-EVENFLOW_INLINE void widen(const std::int8_t* from, bf16* to) { store(to, load(from)); }
+EVENFLOW_INLINE void store_bytes(std::uint8_t* p, __m256i low, __m256i high) {
+    const __m256i ordered = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0b11011000);
+    const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+// Numbers from 0 to 65,535, to the nearest whole one (even at a tie), as upper and lower bytes.
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, F32 x) {
+    const __m256i byte = _mm256_set1_epi32(0xff), a = _mm256_cvtps_epi32(x.lo), b = _mm256_cvtps_epi32(x.hi);
+    store_bytes(upper, _mm256_srli_epi32(a, 8), _mm256_srli_epi32(b, 8));
+    store_bytes(lower, _mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
+}
+
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, const F32* x) {
+    for (int i = 0; i < 4; ++i) store_bytes(upper + i * LANES, lower + i * LANES, x[i]);
+}
 
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 EVENFLOW_INLINE F32 sub(F32 a, F32 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
@@ -152,6 +165,14 @@ EVENFLOW_INLINE __m256i dot_i8(__m256i acc, __m256i a, __m256i b) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(odd(a), odd(b)));
 }
 EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {dot_i8(acc.lo, a.lo, b.lo), dot_i8(acc.hi, a.hi, b.hi)}; }
+EVENFLOW_INLINE Units biased(Units a) { return a; }
+// The same with unsigned bytes in a.
+EVENFLOW_INLINE __m256i dot_u8(__m256i acc, __m256i a, __m256i b) {
+    const __m256i even_a = _mm256_and_si256(a, _mm256_set1_epi16(0xff)), odd_a = _mm256_srli_epi16(a, 8);
+    const __m256i even_b = _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8), odd_b = _mm256_srai_epi16(b, 8);
+    return _mm256_add_epi32(_mm256_add_epi32(acc, _mm256_madd_epi16(even_a, even_b)), _mm256_madd_epi16(odd_a, odd_b));
+}
+EVENFLOW_INLINE I32 dot_u8(I32 acc, Units a, Units b) { return {dot_u8(acc.lo, a.lo, b.lo), dot_u8(acc.hi, a.hi, b.hi)}; }
 
 struct F64 {
     __m256d quarter[4];

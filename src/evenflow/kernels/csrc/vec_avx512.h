@@ -48,18 +48,23 @@ EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.v)));
 }
 
-// Thirty-two int8 to bf16. Whole numbers of eight bits are exact in the upper halves of floats.
-constexpr int WIDEN_STEP = 32;
-EVENFLOW_INLINE void widen(const std::int8_t* from, bf16* to) {
-    alignas(64) static constexpr std::uint16_t UPPER_HALVES[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                                   23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                                   45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-    const auto floats = [](const std::int8_t* p) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-        return _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
-    };
-    const __m512i upper = _mm512_load_si512(UPPER_HALVES);
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(floats(from), upper, floats(from + LANES)));
+// Numbers from 0 to 65,535, to the nearest whole one (even at a tie), as upper and lower bytes.
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, F32 x) {
+    const __m512i n = _mm512_cvtps_epi32(x.v);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(upper), _mm512_cvtepi32_epi8(_mm512_srli_epi32(n, 8)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lower), _mm512_cvtepi32_epi8(n));
+}
+
+// The same for sixty-four: packing works within 128-bit quarters, and one permutation puts them back in order.
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, const F32* x) {
+    const __m512i first = _mm512_packus_epi32(_mm512_cvtps_epi32(x[0].v), _mm512_cvtps_epi32(x[1].v));
+    const __m512i second = _mm512_packus_epi32(_mm512_cvtps_epi32(x[2].v), _mm512_cvtps_epi32(x[3].v));
+    const __m512i low = _mm512_set1_epi16(0xff);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i up = _mm512_packus_epi16(_mm512_srli_epi16(first, 8), _mm512_srli_epi16(second, 8));
+    const __m512i down = _mm512_packus_epi16(_mm512_and_si512(first, low), _mm512_and_si512(second, low));
+    _mm512_storeu_si512(upper, _mm512_permutexvar_epi32(order, up));
+    _mm512_storeu_si512(lower, _mm512_permutexvar_epi32(order, down));
 }
 
 EVENFLOW_INLINE F32 add(F32 a, F32 b) { return {_mm512_add_ps(a.v, b.v)}; }
@@ -115,6 +120,9 @@ EVENFLOW_INLINE F32 to_f32(I32 x) { return {_mm512_cvtepi32_ps(x.v)}; }
 // acc + the dot product of four bytes of each unit, exact. The instruction wants a's unsigned: int8 plus ACTIVATION_BIAS.
 constexpr int ACTIVATION_BIAS = 128;
 EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)}; }
+EVENFLOW_INLINE Units biased(Units a) { return {_mm512_xor_si512(a.v, _mm512_set1_epi8(-128))}; }
+// The same with unsigned bytes in a.
+EVENFLOW_INLINE I32 dot_u8(I32 acc, Units a, Units b) { return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)}; }
 
 struct F64 {
     __m512d lo, hi;

@@ -54,8 +54,18 @@ EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
     }
 }
 
-constexpr int WIDEN_STEP = LANES;
-EVENFLOW_INLINE void widen(const std::int8_t* from, bf16* to) { store(to, load(from)); }
+// Numbers from 0 to 65,535, to the nearest whole one (even at a tie), as upper and lower bytes.
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, F32 x) {
+    for (int i = 0; i < LANES; ++i) {
+        const unsigned n = unsigned(nearest_even(x.v[i]));
+        upper[i] = std::uint8_t(n >> 8);
+        lower[i] = std::uint8_t(n);
+    }
+}
+
+EVENFLOW_INLINE void store_bytes(std::uint8_t* upper, std::uint8_t* lower, const F32* x) {
+    for (int i = 0; i < 4; ++i) store_bytes(upper + i * LANES, lower + i * LANES, x[i]);
+}
 
 EVENFLOW_INLINE F32 add(F32 a, F32 b) {
     return each_lane([&](int i) { return a.v[i] + b.v[i]; });
@@ -164,13 +174,17 @@ EVENFLOW_INLINE F32 to_f32(I32 x) {
     return each_lane([&](int i) { return float(x.v[i]); });
 }
 
-constexpr int ACTIVATION_BIAS = 0;
-EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) {
+// acc + the dot product of four bytes of each unit; `A` is the type of a's.
+template <class A>
+EVENFLOW_INLINE I32 dot_bytes(I32 acc, Units a, Units b) {
     for (int i = 0; i < LANES; ++i)
-        for (int shift = 0; shift < 32; shift += 8)
-            acc.v[i] += int(std::int8_t(a.v[i] >> shift)) * int(std::int8_t(b.v[i] >> shift));
+        for (int shift = 0; shift < 32; shift += 8) acc.v[i] += int(A(a.v[i] >> shift)) * int(std::int8_t(b.v[i] >> shift));
     return acc;
 }
+constexpr int ACTIVATION_BIAS = 0;
+EVENFLOW_INLINE I32 dot_i8(I32 acc, Units a, Units b) { return dot_bytes<std::int8_t>(acc, a, b); }
+EVENFLOW_INLINE Units biased(Units a) { return a; }
+EVENFLOW_INLINE I32 dot_u8(I32 acc, Units a, Units b) { return dot_bytes<std::uint8_t>(acc, a, b); }
 
 struct F64 {
     double v[LANES];
