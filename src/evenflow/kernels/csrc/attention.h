@@ -79,7 +79,7 @@ class Attention : AttentionBatch {
                 if (tile.partial < 0) {
                     whole(tile, products, ahead);
                 } else {
-                    Softmax part = partial(tile, units[i].partition);
+                    PartialResult part = partial(tile, units[i].partition);
                     attend(tile, units[i].partition, part, products, ahead);
                 }
             }
@@ -93,7 +93,7 @@ class Attention : AttentionBatch {
     void whole(const Tile& tile, Tiles& products, const Ahead& ahead) const {
         alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         alignas(64) float part_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
-        Softmax total(total_memory, dim), part(part_memory, dim);
+        PartialResult total(total_memory, dim), part(part_memory, dim);
         attend(tile, tile.first_partition(), total, products, ahead);
         for (int p = tile.first_partition() + 1; p <= tile.last_partition(); ++p) {
             attend(tile, p, part, products, Ahead{});
@@ -103,7 +103,7 @@ class Attention : AttentionBatch {
     }
 
     // One partition of a tile's keys.
-    void attend(const Tile& tile, int partition, Softmax& state, Tiles& products, const Ahead& ahead) const {
+    void attend(const Tile& tile, int partition, PartialResult& state, Tiles& products, const Ahead& ahead) const {
         Rows work;
         Limits limits;
         const int begin = first_key(tile, partition);

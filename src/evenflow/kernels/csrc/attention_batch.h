@@ -50,22 +50,22 @@ class AttentionBatch {
             for (int p = tile.first_partition(); p <= tile.last_partition(); ++p, ++num_partials) units.push({i, p});
         }
         for (std::size_t i = 0; i < small.size(); ++i) units.push(small[i]);  // last, to fill the gaps
-        partials.reserve(num_partials * Softmax::floats(dim));
+        partials.reserve(num_partials * PartialResult::floats(dim));
     }
 
     // The result of a tile that was cut.
     void gather(const Tile& tile) const {
         alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
-        Softmax total(total_memory, dim);
+        PartialResult total(total_memory, dim);
         total.clear(tile.rows, dim);
         for (int p = tile.first_partition(); p <= tile.last_partition(); ++p) merge(total, partial(tile, p), tile.rows, dim);
         write(tile, total);
     }
 
    protected:
-    Softmax partial(const Tile& tile, int partition) const {
+    PartialResult partial(const Tile& tile, int partition) const {
         const std::size_t index = std::size_t(tile.partial + partition - tile.first_partition());
-        return Softmax(schedule.partials.data() + index * Softmax::floats(dim), dim);
+        return PartialResult(schedule.partials.data() + index * PartialResult::floats(dim), dim);
     }
 
     // Which keys each row sees, counted from key `begin`.
@@ -84,7 +84,7 @@ class AttentionBatch {
         return token * stride + std::int64_t(tile.kv_head * group + row % group) * pool.head_dim;
     }
 
-    void write(const Tile& tile, const Softmax& total) const {
+    void write(const Tile& tile, const PartialResult& total) const {
         for (int r = 0; r < tile.rows; ++r) {
             const F32 norm = splat(1.0f / reduce_add(load(total.sum + r * LANES)));
             float* row = total.acc + r * dim;

@@ -25,7 +25,7 @@ class FloatRows {
     }
 
     void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2,
-                const Ahead&, Softmax& state) {
+                const Ahead&, PartialResult& state) {
         products.scores(q, rows, where.keys, groups, dim, scores, SCORE_STRIDE);
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;
@@ -39,7 +39,7 @@ class FloatRows {
    private:
     // Scores to probabilities, relative to the row's maximum. Groups that it sees nothing of get zeros, and so does the second
     // of the last pair where a sequence has but the first.
-    EVENFLOW_INLINE void soften(int r, GroupRange seen, int groups, float scale_log2, Softmax& state) {
+    EVENFLOW_INLINE void soften(int r, GroupRange seen, int groups, float scale_log2, PartialResult& state) {
         const float* row = scores + r * SCORE_STRIDE;
         T* to = p + r * P_STRIDE;
         const F32 top = splat(-state.max[r]);

@@ -57,7 +57,7 @@ class Int8Rows {
     }
 
     void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2, const Ahead& ahead,
-                Softmax& state) {
+                PartialResult& state) {
         for (int g = 0; g < groups; g += STAGE_GROUPS) {
             const int count = smaller(STAGE_GROUPS, groups - g);
             products.scores(q, 2 * rows, where.keys + g, count, dim, stage, STAGE);
@@ -95,7 +95,7 @@ class Int8Rows {
     }
 
     // Scores to probabilities times their values' scales, in bytes. (FloatRows::soften says which groups get zeros.)
-    EVENFLOW_INLINE void soften(int r, int rows, GroupRange seen, int groups, float scale, Softmax& state) {
+    EVENFLOW_INLINE void soften(int r, int rows, GroupRange seen, int groups, float scale, PartialResult& state) {
         float* row = scores + r * SCORE_STRIDE;
         const F32 top = splat(-state.max[r]);
         F32 sum = splat(0.0f), highest = splat(0.0f);

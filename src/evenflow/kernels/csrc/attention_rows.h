@@ -3,7 +3,7 @@
 
 #include "activations.h"
 #include "attention_ahead.h"
-#include "online_softmax.h"
+#include "partial_result.h"
 
 namespace evenflow::EVENFLOW_ISA {
 

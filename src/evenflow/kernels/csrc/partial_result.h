@@ -1,4 +1,4 @@
-// The running state of an online softmax over a tile's rows, and how two of them become one.
+// What attention over some of the keys gives for a tile's rows, and how two such results become one.
 #pragma once
 
 #include "attention_schedule.h"
@@ -9,14 +9,14 @@ namespace evenflow::EVENFLOW_ISA {
 constexpr float MASKED = -1e30f;
 constexpr float INITIAL_MAX = -1e20f;
 
-// Unnormalised output, running maximum and sixteen running sums of each row.
-struct Softmax {
+// Unnormalised output, maximum and sixteen sums of each row.
+struct PartialResult {
     float* acc;
     float* max;
     float* sum;
 
     static std::size_t floats(int dim) { return std::size_t(ROW_TILE) * (dim + 1 + LANES); }
-    Softmax(float* memory, int dim) : acc(memory), max(acc + ROW_TILE * dim), sum(max + ROW_TILE) {}
+    PartialResult(float* memory, int dim) : acc(memory), max(acc + ROW_TILE * dim), sum(max + ROW_TILE) {}
 
     void clear(int rows, int dim) {
         std::memset(acc, 0, sizeof(float) * rows * dim);
@@ -25,7 +25,7 @@ struct Softmax {
     }
 };
 
-inline void merge(Softmax& into, const Softmax& part, int rows, int dim) {
+inline void merge(PartialResult& into, const PartialResult& part, int rows, int dim) {
     for (int r = 0; r < rows; ++r) {
         const float top = into.max[r] > part.max[r] ? into.max[r] : part.max[r];
         const F32 old_weight = exp2<6>(splat(into.max[r] - top)), new_weight = exp2<6>(splat(part.max[r] - top));
