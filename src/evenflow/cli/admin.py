@@ -52,7 +52,7 @@ def change(
     admin_key: Key = None,
     json: bool = False,
 ) -> None:
-    """Change the policy between two steps: all of it or nothing, and no request is lost.
+    """Change the policy between two steps: all of it or nothing, and no request is lost. Prints what changed.
 
     Parameters
     ----------
@@ -68,7 +68,12 @@ def change(
         table["preset"] = preset
     if not table:
         raise AdminError("nothing to change; give --preset NAME or settings such as order=priority")
-    _print(_ask("PATCH", url, admin_key, table), json)
+    before = _ask("GET", url, admin_key, None)
+    after = _ask("PATCH", url, admin_key, table)
+    if json:
+        print(json_module.dumps(after))
+    else:
+        _print_change(before, after)
 
 
 # Any: the answer is JSON.
@@ -110,7 +115,32 @@ def _print(answer: dict[str, Any], as_json: bool) -> None:
     policy.add_column("setting", no_wrap=True)
     policy.add_column("value")
     for name, value in answer["policy"].items():
-        policy.add_row(name, json_module.dumps(value) if not isinstance(value, str) else value)
+        policy.add_row(name, _text(value))
     console.print(policy)
     console.print()
     console.print(bounds_table(Bound(**bound) for bound in answer["bounds"]))
+
+
+def _print_change(before: dict[str, Any], after: dict[str, Any]) -> None:
+    console = Console()
+    old, new = before["policy"], after["policy"]
+    changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    if not changed:
+        console.print("Nothing changed: that is the policy already.")
+        return
+    policy = Table(box=None, header_style="bold")
+    policy.add_column("setting", no_wrap=True)
+    policy.add_column("before")
+    policy.add_column("now")
+    for name in changed:
+        policy.add_row(name, _text(old.get(name)), _text(new.get(name)))
+    console.print(policy)
+    bounds = [Bound(**bound) for bound in after["bounds"] if bound not in before["bounds"]]
+    if bounds:
+        console.print("\nBounds that changed:")
+        console.print(bounds_table(bounds))
+
+
+# Any: as it was in JSON.
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json_module.dumps(value)

@@ -32,7 +32,6 @@ def serve(
     """`path` is the model's, `name` what clients call it. Ends the process, or raises before it comes to serving."""
     load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
-    _say(f"loading {path}")
     client = EngineClient(link, tokenizer)
     spans, shutdown = SpanFold(), Shutdown()
     metrics = Metrics(model_name=name, spans=spans)
@@ -64,7 +63,14 @@ def serve(
             extra_routes=[*observer.routes(), *dashboard.routes()],
         )
         shutdown.subscribe(lambda: _say_goodbye(client.num_streams, front.shutdown_timeout))
-        status = run(client, app, settings, lambda url: _announce(client, name, url), shutdown)
+        status = run(
+            client,
+            app,
+            settings,
+            lambda url: _announce(client, name, url),
+            shutdown,
+            bound=lambda: _say(f"loading {path}"),
+        )
     leave_now(status)
 
 

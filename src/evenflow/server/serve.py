@@ -68,14 +68,22 @@ class _Server(uvicorn.Server):
 
 
 def run(
-    engine: Engine, app: ASGIApp, settings: ServeSettings, announce: Callable[[str], None], shutdown: Shutdown
+    engine: Engine,
+    app: ASGIApp,
+    settings: ServeSettings,
+    announce: Callable[[str], None],
+    shutdown: Shutdown,
+    *,
+    bound: Callable[[], None] = lambda: None,
 ) -> int:
     """Serve until a signal; returns the exit status, to be given to `leave_now` when all files are closed.
 
-    `announce` is given the URL once requests are taken. `shutdown` is told of signals; the app should know it too.
+    `bound` is called once the address is ours, `announce` is given the URL once requests are taken.
+    `shutdown` is told of signals; the app should know it too.
     Raises ConfigError if the address cannot be bound, and what `engine.start` raises.
     """
     with bind(settings) as listener:
+        bound()
         config = uvicorn_config(app)
 
         async def main() -> int:

@@ -32,8 +32,8 @@ def policy_from_table(table: Mapping[str, object], base: PolicySpec | None = Non
     """Lay `table` over `base`. Raises `PolicyError`. Whether the choices fit together is asked when they are built."""
     changes = dict(table)
     base = PolicySpec() if base is None else base
-    preset = changes.pop("preset", None)
-    if preset is not None:
+    if "preset" in changes:
+        preset = changes.pop("preset")
         if not isinstance(preset, str) or preset not in PRESETS:
             raise PolicyError([PolicyProblem("preset", f"there is no {preset!r}", nearest(str(preset), PRESETS))])
         base = policy_of(preset)

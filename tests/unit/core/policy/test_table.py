@@ -37,6 +37,13 @@ def test_a_preset_is_the_base_of_the_rest_of_its_table() -> None:
     assert spec == replace(policy_of("vllm"), order="priority")
 
 
+@pytest.mark.parametrize("preset", [None, 7, "vlm"])
+def test_a_preset_is_the_name_of_one(preset: object) -> None:
+    ((field, nearest),) = refused({"preset": preset})
+    assert field == "preset"
+    assert "vllm" in nearest
+
+
 def test_a_class_is_changed_added_or_taken_away_by_its_name() -> None:
     spec = policy_from_table({"classes": {"batch": {"rank": 5}, "extra": {"max_seats": 0.5}, "interactive": None}})
     assert spec.classes == (
