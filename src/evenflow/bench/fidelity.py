@@ -1,23 +1,24 @@
 """How far the simulator is from this very machine: calibrate, serve other traffic live, simulate it, compare.
 
-    calibrate   batch, chunk and context excited through the engine            half of its seconds
+    calibrate   batch, chunk and context excited through the engine            a turn's part of its seconds
     live        requests of Azure lengths, sent on time by another thread to the engine's own loop, under another
-                step budget and another cap than the calibration had           half of its seconds
-    calibrate, live     once more: the same requests at the same moments, of other content
-    simulate    the same requests by the cost of both calibrations             a moment
+                step budget and another cap than the calibration had           a turn's part of its seconds
+    ...         `turns` times; every second has the requests of the one before at the same moments, of other content
+    simulate    the same requests by the cost of all calibrations              a moment
 
 The rate is set to a share of what the engine can do with this traffic, found by the cost of the first calibration. The
 demands of the design are printed beside what was reached; a miss is a finding, not an error.
 
 A machine that others use as well is not the same from one minute to the next. So calibration and traffic take turns,
-and the two live runs are held against each other, too: no simulation of the one can be nearer than the other is, but
-by luck.
+short ones: what the machine does in the one it does in the other. And live runs of the same requests are held against
+each other, too: no simulation of the one can be nearer than the other is, but by luck.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
 
 from evenflow.core.events import Event
@@ -40,7 +41,7 @@ from evenflow.workload.transform import fit_to_context, scale_lengths
 
 @dataclass(frozen=True, slots=True)
 class Fidelity:
-    """`validation` is of both live runs together, `again` of the first as a prediction of the second."""
+    """`validation` is of all live runs together, `again` of the first, third ... as predictions of the next."""
 
     cost: StepCost
     validation: Validation
@@ -57,10 +58,11 @@ def measure(
     live_seconds: float,
     load: float,
     length_scale: float,
+    turns: int = 6,
     seed: int = 0,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Fidelity:
-    """`load` is the share of the capacity that is offered."""
+    """`load` is the share of the capacity that is offered; `turns` is even."""
     began = time.monotonic()
     progress("loading the model, twice")
     calibration = calibration_of(config, seed)
@@ -72,18 +74,22 @@ def measure(
     engine = LiveEngine(other)
     lengths = _lengths(length_scale, config)
     rows, rate, capacity, runs = list[TraceRequest](), 0.0, 0.0, list[list[Event]]()
-    for turn in range(2):
-        calibration.learn(calibrate_seconds * 0.4, lambda share, words: progress(f"calibrate: {words}"))
-        calibration.hold_out(calibrate_seconds * 0.1)
-        if not rows:
+    for turn in range(turns):
+        where = f"turn {turn + 1} of {turns}"
+        progress(f"{where}, calibrate")
+        calibration.learn(calibrate_seconds / turns * 0.8)
+        calibration.hold_out(calibrate_seconds / turns * 0.2)
+        if turn == 0:
             capacity = _capacity(calibration.fit(), other, lengths)
             rate = load * capacity
-            rows = _timed(lengths, rate, live_seconds / 2, seed)
-        progress(f"live: {len(rows)} requests, {rate:.3g}/s of a capacity of {capacity:.3g}/s")
+        if turn % 2 == 0:
+            rows = _timed(lengths, rate, live_seconds / turns, seed + turn)
+        progress(f"{where}, live: {len(rows)} requests, {rate:.3g}/s of a capacity of {capacity:.3g}/s")
         runs.append(engine.serve(rows, seed + turn))
     progress("simulate")
     cost = calibration.fit()
-    again = tuple(errors_between(logged_run(runs[1]).records, logged_run(runs[0]).records))
+    records = [logged_run(events).records for events in runs]
+    again = tuple(errors_between([*chain(*records[1::2])], [*chain(*records[::2])]))
     return Fidelity(cost, validate_all(runs, cost, seed=seed), again, rate, capacity, time.monotonic() - began)
 
 

@@ -70,10 +70,11 @@ def simulator(
 def fidelity(
     *,
     engine: EngineOptions = EngineConfig(max_num_seqs=32),
-    calibrate: PositiveFloat = 90.0,
+    calibrate: PositiveFloat = 150.0,
     live: PositiveFloat = 240.0,
     load: PositiveFloat = 0.7,
     length_scale: PositiveFloat = 0.25,
+    turns: PositiveInt = 6,
     seed: int = 0,
     groups: Switch = False,
 ) -> None:
@@ -82,13 +83,15 @@ def fidelity(
     Parameters
     ----------
     calibrate
-        Seconds of calibration, half of them before each half of the live traffic.
+        Seconds of calibration, in all turns together.
     live
-        Seconds of live traffic.
+        Seconds of live traffic, in all turns together.
     load
         Share of the capacity that is offered; the demands hold up to 0.8.
     length_scale
         Factor on the lengths of the real requests, which are long for a processor.
+    turns
+        How often calibration and traffic change about, an even number.
     seed
         Seed of content and arrivals.
     groups
@@ -103,11 +106,12 @@ def fidelity(
             live_seconds=live,
             load=load,
             length_scale=length_scale,
+            turns=turns + turns % 2,
             seed=seed,
             progress=progress,
         )
     show_cost(found.cost, console)
     show_validation(found.validation, console, groups=groups, again=found.again)
-    said = "live again: by how much the first live run was off from the second, of the same requests"
+    said = "live again: by how much one live run was off from the next, of the same requests"
     console.print(said, soft_wrap=True)
     console.print(f"offered {found.rate:.3g}/s of a capacity of {found.capacity:.3g}/s; {found.seconds:.0f} s in all")
