@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 MODEL ?= smollm2-135m
 PROCESSES ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Bytecode is kept, whatever the caller's environment says: the tests start hundreds of interpreters.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo serve test test-slow test-all check lint types layers format docs clean kernels

@@ -4,6 +4,8 @@ All durations are multiples of 1/8, so that sums of times are exact and folds ca
 """
 
 from collections.abc import Iterator
+from functools import cache
+from itertools import chain, count, islice
 from random import Random
 
 from evenflow.core.config import SchedulerConfig
@@ -19,6 +21,7 @@ from strategies import Scenario, Seeded, scenario
 from world import VOCAB_SIZE
 
 PAUSE_SECONDS = 0.125
+LIKELY_SEEDS = (169, 361, 614, 621, 646)  # tried first: fewer than one seed in a hundred gives a busy run
 Batches = list[tuple[Event, ...]]
 
 
@@ -75,21 +78,22 @@ def recorded(seed: int) -> Batches:
     return record(scenario(Seeded(Random(seed))))
 
 
-def busy_runs(count: int) -> list[Batches]:
-    """The first runs in which tokens, preemptions and left-out requests all happened."""
-    runs: list[Batches] = []
-    seed = 0
-    while len(runs) < count:
-        run = recorded(seed)
-        seed += 1
-        steps = [event for event in flat(run) if isinstance(event, StepRecord)]
-        if (
-            sum(len(step.emitted) for step in steps) > 20
-            and any(step.preemptions for step in steps)
-            and any(step.left_out for step in steps)
-        ):
-            runs.append(run)
-    return runs
+def busy_runs(num_runs: int) -> list[Batches]:
+    """Runs in which tokens, preemptions and left-out requests all happened."""
+    seeds = chain(LIKELY_SEEDS, (seed for seed in count() if seed not in LIKELY_SEEDS))
+    return list(islice(filter(None, map(_busy_run, seeds)), num_runs))
+
+
+@cache
+def _busy_run(seed: int) -> Batches | None:
+    run = recorded(seed)
+    steps = [event for event in flat(run) if isinstance(event, StepRecord)]
+    busy = (
+        sum(len(step.emitted) for step in steps) > 20
+        and any(step.preemptions for step in steps)
+        and any(step.left_out for step in steps)
+    )
+    return run if busy else None
 
 
 def flat(batches: Batches) -> list[Event]:

@@ -100,7 +100,9 @@ def resampled_quantile(sample: Sample, draws: Floats, percent: float) -> Floats:
     """Nearest-rank, on at most _MAX_VALUES distinct levels."""
     levels, ranks = np.unique(sample.values, return_inverse=True)
     if len(levels) > _MAX_VALUES:
-        levels = np.unique(np.quantile(sample.values, np.linspace(0.0, 1.0, _MAX_VALUES), method="higher"))
+        # What np.quantile calls "higher"; it partitions for thousands of ranks where one sort (a thirtieth) will do.
+        places = np.ceil(np.linspace(0.0, 1.0, _MAX_VALUES) * (len(sample.values) - 1)).astype(np.int64)
+        levels = np.unique(np.sort(sample.values)[places])
         ranks = np.searchsorted(levels, sample.values)
     counts = np.zeros((draws.shape[1], len(levels)))
     np.add.at(counts, (sample.blocks, ranks), 1.0 if sample.weights is None else sample.weights)
