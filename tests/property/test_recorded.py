@@ -44,7 +44,7 @@ class Slow:
         seconds = 0.01 + 0.001 * plan.num_tokens * self.rng.random()
         copying = 0.0007 * (len(plan.swap_out) + len(plan.swap_in))
         self.clock.advance(seconds + copying)
-        return replace(outcome, device_seconds=seconds + copying, swap_seconds=copying)
+        return outcome._replace(device_seconds=seconds + copying, swap_seconds=copying)
 
 
 def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:

@@ -14,9 +14,9 @@ run in any order or all at once.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from evenflow.core.block_pool import BlockId
 from evenflow.core.request import FinishReason, Request, RequestId
@@ -113,14 +113,13 @@ class Door(NamedTuple):
     reason: WaitReason
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """`left` gave up their place since the last plan (finished, aborted or preempted); apply it before `entered`.
 
     A decode token is the one token of a request that has already given output; every other fed token is prefill.
     `attended_context_tokens` is summed over fed tokens: the number of positions each attends to, itself included;
     `decode_context_tokens` is the part of it that streams which are at their last
-    known token attend to.
+    known token attend to. (A NamedTuple as Chunk is: every step makes one, and a frozen dataclass takes 3 us longer.)
     """
 
     step: int
@@ -153,8 +152,10 @@ class TokenLogprobs(NamedTuple):
     top: tuple[tuple[int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
+_NOTHING_ASKED: Mapping[RequestId, Any] = MappingProxyType({})  # Any: of either kind of log-probabilities, none
+
+
+class StepOutcome(NamedTuple):
     """The next token of every chunk with `samples`, and the log-probabilities that were asked for.
 
     `prompt_logprobs[id]` has one entry per prompt token whose *next*-token distribution this chunk computed and that is
@@ -163,8 +164,8 @@ class StepOutcome:
     """
 
     sampled: Mapping[RequestId, int]
-    logprobs: Mapping[RequestId, TokenLogprobs] = field(default_factory=dict)
-    prompt_logprobs: Mapping[RequestId, tuple[TokenLogprobs, ...]] = field(default_factory=dict)
+    logprobs: Mapping[RequestId, TokenLogprobs] = _NOTHING_ASKED
+    prompt_logprobs: Mapping[RequestId, tuple[TokenLogprobs, ...]] = _NOTHING_ASKED
     device_seconds: float = 0.0
     swap_seconds: float = 0.0
 

@@ -181,7 +181,7 @@ def test_the_time_of_copies_is_learned_apart_from_that_of_the_steps() -> None:
     def slowly(plan: StepPlan) -> StepOutcome:
         seconds = 0.5 * (len(plan.swap_out) + len(plan.swap_in))
         world.clock.advance(seconds)
-        return replace(shadow(plan), device_seconds=seconds + 1.0, swap_seconds=seconds)
+        return shadow(plan)._replace(device_seconds=seconds + 1.0, swap_seconds=seconds)
 
     world.execute = slowly
     world.run()
