@@ -318,7 +318,7 @@ TOKENS = (
     bug(
         "the last token of a prompt counts as a decode",
         DRAFT,
-        "if start < len(request.prompt_token_ids):",
+        "if start < state.num_prompt_tokens:",
         "if start < 0:",
     ),
     bug(

@@ -58,9 +58,10 @@ def lasting_door(house: House, budget: int) -> Door | None:
     requests decode and the same wait; None if it might find another. Changes nothing."""
     lane = house.line.next_lane()
     assert lane is not None
-    draft, head = Draft(), lane.head()
+    head = lane.head()
     if not (house.policy.is_static or full_for(house, head)):  # spares the split of the budget, often 20 us
         return None
+    draft = Draft()
     draft.decodes = house.running
     reason = _shut_to_all(house, draft) or _refused_at_once(house, draft, head, budget)
     return Door(EVERYBODY, head.request.id, reason) if reason in _LASTING else None
@@ -109,7 +110,8 @@ def _refused_at_once(house: House, draft: Draft, head: RequestState, budget: int
         num_long = sum([state.place.is_long for state in draft.prefills])
         if num_long >= policy.long_prompts.max_in_progress:
             return WaitReason.LONG_PROMPT
-    if not policy.is_static:  # a batch is formed whatever the size of a step
+    has_token = not (draft.prefills or head.place.is_long) and budget > len(draft.decodes)  # whatever the split: 2 us
+    if not (has_token or policy.is_static):  # a batch is formed whatever the size of a step
         demand = Demand(budget, len(draft.decodes), budget, house.running, draft.newcomers, draft.backlog)
         reason = no_token_for(draft, head, policy, policy.interleave.split(demand))
         if reason is not None:

@@ -49,14 +49,12 @@ class BlockPool:
     def take(self, count: int) -> list[BlockId]:
         """`count` blocks of unspecified content, oldest free first. The caller has checked `num_free`."""
         free, hash_of, references = self._free, self._hash_of, self._references
-        taken = []
-        for _ in range(count):
-            block_id, _ = free.popitem(last=False)
+        taken = [free.popitem(last=False)[0] for _ in range(count)]
+        for block_id in taken:
             if (block_hash := hash_of[block_id]) is not None:
                 del self._block_of[block_hash]
                 hash_of[block_id] = None
             references[block_id] = 1
-            taken.append(block_id)
         return taken
 
     def share(self, block_ids: Sequence[BlockId]) -> None:

@@ -55,7 +55,7 @@ class Draft:
     @property
     def backlog(self) -> int:
         """Prefill tokens that are wanted."""
-        return sum([state.num_remaining_tokens for state in self.prefills])
+        return sum([state.num_remaining_tokens for state in self.prefills]) if self.prefills else 0
 
     @property
     def first_prefill_position(self) -> int:
@@ -82,11 +82,10 @@ def _hand_out_decodes(draft: Draft, split: TokenSplit, kv: KVCacheManager) -> in
     served = draft.decodes[: split.decode_tokens]
     attended, num_first, tables, add = len(served), 0, kv.tables, draft.chunks.append
     for state in served:  # the hot loop: every running request, every step
-        request = state.request
-        request_id, start = request.id, state.num_computed_tokens
+        request_id, start = state.request.id, state.num_computed_tokens
         add(_chunk((request_id, start, (state.token_ids[-1],), tables[request_id].block_ids, True)))
         attended += start
-        if start < len(request.prompt_token_ids):  # the last token of a prompt is no decode
+        if start < state.num_prompt_tokens:  # the last token of a prompt is no decode
             num_first += 1
     draft.decode_context = attended
     draft.num_prefill_tokens += num_first
@@ -126,7 +125,7 @@ def _hand_out_prefills(draft: Draft, split: TokenSplit, policy: SchedulingPolicy
 
 def no_token_for(draft: Draft, head: RequestState, policy: SchedulingPolicy, split: TokenSplit) -> WaitReason | None:
     """Why `head` would get no token if it came in now; None if it would. Prefills before it are served first."""
-    if not (draft.prefills or head.place.is_long):  # nearly always: spares 2 us
+    if not (draft.prefills or head.place.is_long):
         return None if split.prefill_tokens else split.prefill_limit
     short = long = 0
     for state in draft.prefills:

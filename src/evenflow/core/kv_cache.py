@@ -109,6 +109,8 @@ class KVCacheManager:
         token to compute, and beyond that what it has in host memory."""
         block_ids = self._cached_prefix(state)
         num_cached, num_computed = len(block_ids) * self.block_size, state.num_computed_tokens
+        if not (num_cached or num_computed):
+            return NO_HIT
         if num_cached >= num_computed:
             return PrefixHit(block_ids, num_cached, num_cached)
         swapped = self._host.table(state.request.id)
@@ -165,6 +167,14 @@ class KVCacheManager:
         table.capacity = len(table.block_ids) * self.block_size
         return True
 
+    def grow_each(self, request_ids: Sequence[RequestId]) -> None:
+        """One more block for each, in this order. The caller has checked that there are so many free."""
+        size = self.block_size
+        for request_id, block_id in zip(request_ids, self._pool.take(len(request_ids)), strict=True):
+            table = self._tables[request_id]
+            table.block_ids = (*table.block_ids, block_id)
+            table.capacity += size
+
     def publish(self, state: RequestState) -> None:
         """Announce the full blocks that `state.num_computed_tokens` has completed."""
         self._publish(state, self._tables[state.request.id], state.num_computed_tokens)
@@ -176,14 +186,20 @@ class KVCacheManager:
         if num_full > published:
             if len(state.block_hashes) < num_full:
                 extend_hashes(state, num_full, self.block_size)
-            publish = self._pool.publish
+            publish, block_ids, hashes = self._pool.publish, table.block_ids, state.block_hashes
             for index in range(published, num_full):
-                publish(table.block_ids[index], state.block_hashes[index])
+                publish(block_ids[index], hashes[index])
             table.num_published = num_full
 
-    def publish_upto(self, state: RequestState, num_computed_tokens: int) -> None:
-        """As `publish`, of an earlier moment: when so many tokens were computed."""
-        self._publish(state, self._tables[state.request.id], num_computed_tokens)
+    def publish_next(self, states: Iterable[RequestState]) -> None:
+        """One more full block of each, in this order, where prefixes are cached; it need not be counted as computed."""
+        for state in states:
+            table = self._tables[state.request.id]
+            index, hashes = table.num_published, state.block_hashes
+            if len(hashes) <= index:
+                extend_hashes(state, index + 1, self.block_size)
+            self._pool.publish(table.block_ids[index], hashes[index])
+            table.num_published = index + 1
 
     def close(self, request_id: RequestId) -> None:
         self._pool.release(self._tables.pop(request_id).block_ids)
@@ -221,6 +237,8 @@ class KVCacheManager:
 
     def take_copies(self) -> tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]]:
         """The step is planned: its copies out and in, handed over once."""
+        if not self._host.num_blocks:
+            return (), ()
         copies = tuple(self._copies_out), tuple(self._copies_in)
         self._copies_out.clear()
         self._copies_in.clear()

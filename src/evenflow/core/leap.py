@@ -13,8 +13,10 @@ waits may wait on if what keeps the line out holds for as long as nobody leaves 
 For simulations, whose steps take no thinking but these. The same outcome to the bit is a property test's business.
 """
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from evenflow.core.admission import lasting_door
@@ -26,6 +28,8 @@ from evenflow.core.step_time import StepWork
 
 MOST_STEPS = 256
 """Fewer than the step-time model keeps before it looks at them."""
+
+_work = partial(tuple.__new__, StepWork)  # of its fields, in a third of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,11 @@ def steady(house: House) -> Steady | None:
             return None
         doors = (door,)
     context, left = 0, MOST_STEPS
-    for state in running:
-        request, num_tokens = state.request, len(state.token_ids)
-        num_output = num_tokens - len(request.prompt_token_ids)
-        if num_output < 1 or num_tokens - state.num_computed_tokens != 1 or state.stop_token_ids:
+    for state in reversed(running):  # whoever has just come in is at the back, and is the one that still prefills
+        num_tokens = len(state.token_ids)
+        if num_tokens - state.num_computed_tokens != 1 or num_tokens == state.num_prompt_tokens or state.stop_token_ids:
             return None
-        rest = request.sampling.max_tokens - num_output
+        rest = state.max_num_tokens - num_tokens
         if rest < left:
             left = rest
         context += num_tokens
@@ -84,15 +87,13 @@ def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float
     Who has its last token then still has its seat: it is the caller's to end (`last_ones`).
     """
     running, most = house.running, len(ends)
-    tokens = bytes(most)
-    for state in running:
-        state.token_ids.extend(tokens)
+    _add_zeros(running, most)
     grown = _memory(house, most)
     num_steps = len(grown)
     for state in running:
+        state.num_computed_tokens += num_steps
         if num_steps < most:
             del state.token_ids[num_steps - most :]
-        state.num_computed_tokens += num_steps
     if num_steps:
         house.step += num_steps
         house.left = []
@@ -100,21 +101,26 @@ def advance(house: House, learned: Learned, what: Steady, starts: Sequence[float
     return grown
 
 
+def _add_zeros(running: Sequence[RequestState], count: int) -> None:
+    """So many tokens to each. An array takes them from one of its kind in a fifth of the time that bytes take."""
+    zeros = bytes(count)
+    of_kind = {kind: array(kind, zeros * array(kind).itemsize) for kind in "Bq"}
+    for state in running:
+        token_ids: MutableSequence[int] = state.token_ids
+        token_ids.extend(of_kind[token_ids.typecode] if isinstance(token_ids, array) else zeros)
+
+
 def last_ones(house: House) -> list[RequestState]:
     """Those who have as many tokens as they asked for, in order. All was published before, and a block that is given
     back is none that another has yet to publish: so it is no matter that a step would do both for each in turn."""
-    return [
-        state
-        for state in house.running
-        if len(state.token_ids) - len(state.request.prompt_token_ids) >= state.request.sampling.max_tokens
-    ]
+    return [state for state in house.running if len(state.token_ids) >= state.max_num_tokens]
 
 
 def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float], ends: Sequence[float]) -> None:
     num_decodes, context = len(what.running), what.decode_context
     observe = learned.step_time.observe
     for start, end in zip(starts, ends, strict=True):
-        observe(StepWork(num_decodes, context, 0, 0), end - start)
+        observe(_work((num_decodes, context, 0, 0)), end - start)
         context += num_decodes
     if house.line.num_waiting:
         for start in starts:
@@ -130,19 +136,21 @@ def _learn(house: House, learned: Learned, what: Steady, starts: Sequence[float]
 
 def _memory(house: House, most_steps: int) -> list[int]:
     """Blocks grown in each step, up to the first step that lacks one."""
-    kv, size, tables = house.kv, house.kv.block_size, house.kv.tables
+    kv, size, tables, publishes = house.kv, house.kv.block_size, house.kv.tables, house.kv.prefix_caching
     growing: dict[int, list[RequestState]] = {}
-    publishing: dict[int, list[tuple[RequestState, int]]] = {}
+    publishing: dict[int, list[RequestState]] = {}
     for state in house.running:
         computed = state.num_computed_tokens
+        if 0 < computed % size < size - most_steps:  # nothing happens to a table while its last block fills
+            continue
         first = tables[state.request.id].capacity - computed
-        if first < most_steps:  # seldom, in a short leap
+        if first < most_steps:
             for step in range(first, most_steps, size):
                 growing.setdefault(step, []).append(state)
         first = size - 1 - computed % size
-        if first < most_steps and kv.prefix_caching:
+        if first < most_steps and publishes:
             for step in range(first, most_steps, size):
-                publishing.setdefault(step, []).append((state, computed + step + 1))
+                publishing.setdefault(step, []).append(state)
     fit_all = _all_fit(house, list(chain.from_iterable(growing.values())))
     grown: list[int] = []
     previous = 0
@@ -151,12 +159,12 @@ def _memory(house: House, most_steps: int) -> list[int]:
         if due and not (fit_all or _all_fit(house, due)):
             return [*grown, *[0] * (step - previous)]
         grown += [0] * (step - previous)
-        for state in due:
-            kv.grow(state.request.id, upto=tables[state.request.id].capacity + 1)
-            house.policy.classes.of(state.place.service_class).blocks += 1
+        if due:
+            kv.grow_each([state.request.id for state in due])
+            for state in due:
+                house.policy.classes.of(state.place.service_class).blocks += 1
         grown.append(len(due))
-        for state, num_computed in publishing.get(step, ()):
-            kv.publish_upto(state, num_computed)
+        kv.publish_next(publishing.get(step, ()))
         previous = step + 1
     return grown + [0] * (most_steps - previous)
 

@@ -4,7 +4,6 @@ A queue without an end turns overload into waiting that nobody wants any more, s
 run already is not counted: its place was granted.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -29,7 +28,7 @@ class _ClassQueue:
         self.rank = rank
         self.states: dict[RequestId, RequestState] = {}
         self.num_tokens = 0
-        self.tokens_by_place: dict[str, Counter[_Bucket]] = {}
+        self.tokens_by_place: dict[str, dict[_Bucket, int]] = {}
 
 
 class Newcomers:
@@ -79,10 +78,10 @@ class Newcomers:
         queue.num_tokens += num_tokens
         self.num_requests += sign
         self.num_tokens += num_tokens
-        buckets = queue.tokens_by_place.setdefault(state.place.flow, Counter())
+        buckets = queue.tokens_by_place.setdefault(state.place.flow, {})
         bucket = _bucket(state)
-        buckets[bucket] += num_tokens
-        if not buckets[bucket]:
+        left = buckets[bucket] = buckets.get(bucket, 0) + num_tokens
+        if not left:
             del buckets[bucket]
             if not buckets:
                 del queue.tokens_by_place[state.place.flow]
@@ -100,9 +99,10 @@ class Newcomers:
                 yield state
 
     def to_shed_for(self, rank: float) -> Iterator[RequestState]:
-        """Those that rank behind, the worst class first, the latest of it first."""
+        """Those that rank behind, the worst class first, the latest of it first. Nothing is sorted until one is asked
+        for: nearly always there is room."""
         worse = sorted((q for q in self._classes.values() if q.rank > rank), key=lambda q: -q.rank)
-        return chain.from_iterable(reversed(queue.states.values()) for queue in worse)
+        yield from chain.from_iterable(reversed(queue.states.values()) for queue in worse)
 
     def tokens_ahead_of(self, state: RequestState) -> int:
         """Prompt tokens that surely come in before `state`: better classes', and its own flow's of smaller keys."""

@@ -183,6 +183,8 @@ class Request:
 
     def __post_init__(self) -> None:
         _require(len(self.prompt_token_ids) > 0, "prompt", "must not be empty")
+        if (self.id + self.cache_salt + self.tenant + self.service_class).isascii():  # nearly always
+            return
         for name in ("id", "cache_salt", "tenant", "service_class"):
             _require(_is_unicode(getattr(self, name)), name, "holds half of a surrogate pair, which is no text")
 
@@ -216,7 +218,8 @@ class RequestState:
     order. `block_hashes` is derived from `token_ids` (kv_cache.py) and kept so that a chain is hashed once.
     `num_cached_tokens` is what the prefix cache spared the prompt when the request first ran; `num_prompt_logprobs` is
     how many of the prompt's log-probabilities have been handed out. `num_passed_by` counts who came in before it
-    because it did not fit.
+    because it did not fit. `max_num_tokens` is the prompt with the longest output that it may have. (Both lengths are
+    asked for by every step, and the length of a request's own prompt is three looks away.)
     """
 
     request: Request
@@ -232,12 +235,16 @@ class RequestState:
     finish_reason: FinishReason | None = None
     block_hashes: list[BlockHash] = field(default_factory=list)
     stop_token_ids: frozenset[int] = frozenset()
+    num_prompt_tokens: int = field(init=False)
+    max_num_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         prompt = self.request.prompt_token_ids
         # A simulation's prompts are arrays and ranges, which it has many of and reads none; see `own_tokens`.
         self.token_ids = list(prompt) if type(prompt) is tuple else prompt  # type: ignore[assignment]
         sampling = self.request.sampling
+        self.num_prompt_tokens = len(prompt)
+        self.max_num_tokens = self.num_prompt_tokens + sampling.max_tokens
         eos = () if sampling.ignore_eos else self.request.eos_token_ids
         stops = (*sampling.stop_token_ids, *eos)
         self.stop_token_ids = frozenset(stops) if stops else _NONE
@@ -256,12 +263,8 @@ class RequestState:
         return len(self.token_ids)
 
     @property
-    def num_prompt_tokens(self) -> int:
-        return len(self.request.prompt_token_ids)
-
-    @property
     def num_output_tokens(self) -> int:
-        return len(self.token_ids) - len(self.request.prompt_token_ids)
+        return len(self.token_ids) - self.num_prompt_tokens
 
     @property
     def num_remaining_tokens(self) -> int:

@@ -153,8 +153,10 @@ def assemble(
     clock: Clock | None = None,
     stopwatch: Callable[[], float] = time.perf_counter,
     keeps_log: bool = True,
+    gives_outputs: bool = True,
 ) -> EngineCore:
-    """`policy` is that of the configuration, and the clock the system's, if not given. `keeps_log`: see EngineCore."""
+    """`policy` is that of the configuration, and the clock the system's, if not given. `keeps_log`: see EngineCore;
+    `gives_outputs`: see Scheduler."""
     events: list[Event] = []
     kv = KVCacheManager(
         num_blocks=resolved.num_blocks,
@@ -174,6 +176,7 @@ def assemble(
         policy or resolved.policy,
         events.append,
         keeps_log=keeps_log,
+        gives_outputs=gives_outputs,
     )
     return EngineCore(
         scheduler,

@@ -27,6 +27,8 @@ StepTimes = tuple[Sequence[float], Sequence[float], Sequence[float]]
 Fed = tuple[tuple[tuple[RequestId, int], ...], tuple[RequestId, ...]]
 """Of one step: (request, tokens) in plan order, and who got a token."""
 
+_NO_NEWS = StepResult()
+
 
 class EngineCore:
     """`events` is what the scheduler emits into; each result carries what has gathered there since the last.
@@ -202,6 +204,8 @@ class EngineCore:
 
     def news(self) -> StepResult:
         """Everything since the last result, handed over once."""
+        if not self.has_news:
+            return _NO_NEWS
         result = StepResult(tuple(self._outputs), tuple(self._events), tuple(self._refusals), tuple(self._answers))
         self._outputs.clear()
         self._events.clear()

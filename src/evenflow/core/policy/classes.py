@@ -94,6 +94,8 @@ class ServiceClasses:
 
     def most_blocks(self, mine: ServiceClass) -> int:
         """What a request of this class may come to hold when it has the engine to itself."""
+        if not self._guaranteed:
+            return min(mine.max_blocks, self._limits.num_blocks)
         others = sum(each.guaranteed_blocks for each in self._guaranteed if each is not mine)
         return min(mine.max_blocks, self._limits.num_blocks - others)
 

@@ -51,6 +51,7 @@ class Interleave(Protocol):
 
     def split(self, demand: Demand, /) -> TokenSplit:
         """At least one token goes to whichever kind has work, unless a step has room for one token only and both have;
+        where the budget exceeds the decodes, prefills that want some get one at least (admission.py counts on it);
         the sum never exceeds the budget. Called several times in a step, and changes nothing."""
         ...
 
@@ -136,7 +137,8 @@ class InOrder:
         budget, num_decodes, backlog, running, entered, in_progress = demand
         wanted = backlog if in_progress is None else in_progress
         if num_decodes + wanted <= budget or not num_decodes:  # nobody who runs is in the way of a decode
-            return TokenSplit(min(budget, num_decodes), budget - min(budget, num_decodes))
+            decode_tokens = min(budget, num_decodes)
+            return TokenSplit(decode_tokens, budget - decode_tokens)
         left, decode_tokens = budget, 0
         for state in running:
             remaining = len(state.token_ids) - state.num_computed_tokens

@@ -128,3 +128,12 @@ def test_the_prefill_that_a_step_always_has_room_for(
     piece: Interleave, budget: int, num_decodes: int, tokens: int
 ) -> None:
     assert piece.guaranteed_prefill(budget, num_decodes) == tokens
+
+
+@pytest.mark.parametrize("piece", [*ALL, Shared(0.0, 0.0)], ids=lambda piece: piece.name)
+def test_a_budget_that_exceeds_the_decodes_leaves_a_token_for_whoever_comes_in(piece: Interleave) -> None:
+    for skipped in (0, 2):  # as many steps as make the prefills wait for the decodes
+        piece.stepped(skipped)
+        for decodes in range(9):
+            split = piece.split(Demand(9, decodes, 9, running(*[1] * decodes), (), 0))
+            assert split.prefill_tokens >= 1
