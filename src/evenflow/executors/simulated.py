@@ -36,8 +36,10 @@ class SimulatedExecutor:
         self._link = link
 
     def execute(self, plan: StepPlan, /) -> StepOutcome:
-        assert self._link is not None or not (plan.swap_out or plan.swap_in), "the plan swaps, and there is no link"
-        swap_seconds = 0.0 if self._link is None else self._link.swap_seconds(plan)
+        swap_seconds = 0.0
+        if plan.swap_out or plan.swap_in:
+            assert self._link is not None, "the plan swaps, and there is no link"
+            swap_seconds = self._link.swap_seconds(plan)
         seconds = self._step_seconds(plan) + swap_seconds
         self._advance(seconds)
         sampled = {request_id: 0 for request_id, _, _, _, samples in plan.chunks if samples}

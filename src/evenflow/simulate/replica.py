@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from evenflow.core.block_pool import BlockHash, BlockId
 from evenflow.core.events import Event, Finished, Scheduled
 from evenflow.core.leap import Steady
@@ -74,7 +72,12 @@ class Replica:
         self._plan: StepPlan | None = None  # of the step that is being taken
         executor = SimulatedExecutor(self._step_seconds, self.clock.advance, _link(cost))
         self._core: EngineCore = assemble(
-            resolved, executor, clock=self.clock, stopwatch=stopped_watch, keeps_log=sink is not None
+            resolved,
+            executor,
+            clock=self.clock,
+            stopwatch=stopped_watch,
+            keeps_log=sink is not None,
+            gives_outputs=False,
         )
         self._core.announce(settings)
 
@@ -122,27 +125,28 @@ class Replica:
 
     def _leap(self, until: float) -> int:
         """How many steps it took."""
-        after: list[float] = []  # when the step after each could begin
-        ends: list[float] = []
+        now = self.clock.now()
+        starts, ends, device_seconds = list[float](), list[float](), list[float]()
         features = StepFeatures(0, 0, 0, 0, 0)
 
         def times(what: Steady) -> StepTimes:
-            nonlocal features
-            num_decodes = len(what.running)
+            nonlocal features, now
+            num_decodes, gap_seconds = len(what.running), self._gap_seconds
             features = StepFeatures(0, num_decodes, 0, what.decode_context, num_decodes)
-            seconds = self.timer.decode_seconds(features, what.most_steps)
-            moments = np.empty(2 * len(seconds) + 1)
-            moments[0], moments[1::2], moments[2::2] = self.clock.now(), seconds, self._gap_seconds
-            moments = np.add.accumulate(moments)  # from left to right, as a clock adds
             limit = until if what.deadline is None else min(until, what.deadline)
-            count = int(np.searchsorted(moments[:-1:2], limit))  # those that start before it
-            after.extend(moments[2 : 2 * count + 1 : 2].tolist())
-            ends.extend(moments[1 : 2 * count : 2].tolist())
-            return moments[: 2 * count : 2].tolist(), ends, seconds[:count].tolist()
+            for seconds in self.timer.decode_seconds(features, what.most_steps):
+                if now >= limit:
+                    break
+                starts.append(now)
+                now += seconds
+                ends.append(now)
+                now += gap_seconds
+                device_seconds.append(seconds)
+            return starts, ends, device_seconds
 
         count = self._core.leap(times)
         if count:
-            self.clock.advance_to(after[count - 1])
+            self.clock.advance_to(ends[count - 1] + self._gap_seconds)
             self.timer.take(features, count)
             self.num_steps += count
             self.num_leapt_steps += count
@@ -161,8 +165,10 @@ class Replica:
         if self._sink is not None and events:
             self._sink(self.number, events)
         for event in events:
-            if type(event) is Scheduled and not event.resumed:
+            if type(event) is Scheduled and event.cached_tokens and not event.resumed:
                 self._cached[event.request_id] = event.cached_tokens
+        if not (finished or result.refusals):
+            return []
         ended = [
             Ended(event.request_id, event.time, event, None, runs, self._cached.pop(event.request_id, 0))
             for event, runs in finished

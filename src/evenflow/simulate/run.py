@@ -121,9 +121,11 @@ class _Run:
             turns += 1
             if turns % _TELL_EVERY == 0:
                 progress(self._num_ended, min(engine.now for engine in engines))
-            busy = [engine for engine in engines if engine.has_work]
             next_time = arrivals.next_time
-            engine = min(busy, key=lambda each: each.now) if busy else None
+            engine = None
+            for each in engines:
+                if each.has_work and (engine is None or each.now < engine.now):
+                    engine = each
             if engine is not None and engine.now < next_time:
                 self._end(engine.step(next_time))
             elif next_time < float("inf"):

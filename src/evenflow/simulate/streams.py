@@ -10,7 +10,7 @@ out. So a step in which nothing happens costs nothing here.
 from array import array
 from collections.abc import Iterable, Sequence
 
-from evenflow.core.events import Event, Finished
+from evenflow.core.events import Event, Finished, FirstToken
 from evenflow.core.plan import StepPlan
 from evenflow.core.request import RequestId
 
@@ -25,17 +25,22 @@ class Streams:
         self._streaming: dict[RequestId, int] = {}  # since which step
         self._earlier: dict[RequestId, list[int]] = {}  # runs that are over, of those that live
 
-    def step(self, plan: StepPlan, end: float, events: Iterable[Event]) -> list[tuple[Finished, Runs]]:
+    def step(self, plan: StepPlan, end: float, events: Sequence[Event]) -> list[tuple[Finished, Runs]]:
         """A step was taken, with these events since the last. Those that ended, with their runs."""
         number = len(self.step_ends)
         self.step_ends.append(end)
-        streaming, finished = self._streaming, [event for event in events if type(event) is Finished]
+        streaming = self._streaming
+        if not (events or plan.left_out or plan.preempted) and _num_emitted(plan) == len(streaming):
+            return []  # nearly always, and spares 1 us
+        first = [event.request_id for event in events if type(event) is FirstToken]
+        finished = [event for event in events if type(event) is Finished]
         early = [event for event in finished if event.step < plan.step]
         ended = [(event, self._take(event.request_id, number - 1)) for event in early]
-        emitted = [request_id for request_id, _, _, _, samples in plan.chunks if samples]
-        # The same number of streams, and nobody stopped: the same streams.
-        if len(emitted) != len(streaming) or early or plan.left_out or plan.preempted:
-            self._compare(emitted, number)
+        # As many as before and those who begin, and nobody stopped: the same ones, and those who begin.
+        if early or plan.left_out or plan.preempted or _num_emitted(plan) != len(streaming) + len(first):
+            self._compare(plan, number)
+        else:
+            streaming.update(dict.fromkeys(first, number))
         for event in finished:
             if event.step >= plan.step:
                 last = number if event.request_id in streaming else number - 1
@@ -51,7 +56,8 @@ class Streams:
         last = len(self.step_ends) - 1
         return [(event, self._take(event.request_id, last)) for event in events if type(event) is Finished]
 
-    def _compare(self, emitted: Sequence[RequestId], number: int) -> None:
+    def _compare(self, plan: StepPlan, number: int) -> None:
+        emitted = [chunk.request_id for chunk in plan.chunks if chunk.samples]
         streaming, now = self._streaming, set(emitted)
         for request_id in [each for each in streaming if each not in now]:
             self._earlier.setdefault(request_id, []).extend((streaming.pop(request_id), number - 1))
@@ -71,3 +77,10 @@ class Streams:
         for first, last in zip(runs[::2], runs[1::2], strict=True):
             times.extend(self.step_ends[first : last + 1])
         return times
+
+
+def _num_emitted(plan: StepPlan) -> int:
+    """How many get a token. Where only streams go on, all do: spares a look at each."""
+    if not plan.num_prefill_tokens:
+        return len(plan.chunks)
+    return sum([chunk.samples for chunk in plan.chunks])

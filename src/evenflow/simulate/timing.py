@@ -5,15 +5,16 @@ whether it is taken alone or in a leap, and two simulations of one seed have com
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from math import inf
-from operator import le
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenflow.core.plan import StepPlan
-from evenflow.simulate.cost import HULL_FEATURES, Bounds, Regime, Spread, StepCost, StepFeatures
+from evenflow.simulate.cost import HULL_FEATURES, Regime, Spread, StepCost, StepFeatures
 from evenflow.simulate.levels import Levels, factors_at
 
 _BLOCK = 4096
@@ -35,10 +36,10 @@ class Scatter:
             self._of(block)
         return self._factors[regime].item(at)
 
-    def factors(self, step: int, regime: Regime, count: int) -> NDArray[np.float64]:
+    def factors(self, step: int, regime: Regime, count: int) -> Iterator[float]:
         """Of so many steps from `step` on; only those up to the end of a block, at least one."""
         at = step % _BLOCK
-        return self._of(step // _BLOCK)[regime][at : at + count]
+        return map(self._of(step // _BLOCK)[regime].item, range(at, min(at + count, _BLOCK)))
 
     def _of(self, block: int) -> dict[Regime, NDArray[np.float64]]:
         while self._block < block:
@@ -67,9 +68,8 @@ class StepTimer:
         self.outside_hull: Counter[str] = Counter()
         self.num_outside_hull = 0
         self._has_hull = bool(cost.hull)
-        bounds = {each.feature: each for each in cost.hull}
-        known = [bounds.get(name, Bounds(name, -inf, inf)) for name in HULL_FEATURES]
-        self._inside = [each.low for each in known], [each.high for each in known]
+        bounds = {name: (low, high) for name, low, high in cost.hull}
+        self._inside = [bounds.get(name, (-inf, inf)) for name in HULL_FEATURES]
 
     def step_seconds(self, plan: StepPlan) -> float:
         features = StepFeatures.of(plan)
@@ -77,17 +77,17 @@ class StepTimer:
         if not self._scatter.is_none:
             seconds *= self._scatter.factor(self.step, features.regime)
         self.step += 1
-        if self._has_hull:
-            self._mark(self._outside(features), 1)
+        if self._has_hull and (outside := self._outside(features)):
+            self._mark(outside, 1)
         return seconds
 
-    def decode_seconds(self, features: StepFeatures, most: int) -> NDArray[np.float64]:
-        """Of up to so many steps of the same streams, none of which is taken yet."""
-        seconds = self._cost.decode_seconds(features, most)
+    def decode_seconds(self, features: StepFeatures, most: int) -> Iterator[float]:
+        """Of up to so many steps of the same streams, none of which is taken yet. Nearly all leaps are of a few steps,
+        so they are asked for one by one."""
+        seconds = self._cost.decode_seconds(features)
         if self._scatter.is_none:
-            return seconds
-        factors = self._scatter.factors(self.step, Regime.DECODE, most)
-        return seconds[: len(factors)] * factors
+            return islice(seconds, most)
+        return map(mul, self._scatter.factors(self.step, Regime.DECODE, most), seconds)
 
     def take(self, features: StepFeatures, count: int) -> None:
         """So many of those are taken."""
@@ -96,13 +96,13 @@ class StepTimer:
             self._mark_many(features, count)
 
     def _outside(self, features: StepFeatures) -> list[str]:
-        """As `StepCost.outside_hull`, in a quarter of the time."""
+        """As `StepCost.outside_hull`, in an eighth of the time."""
         p, d, a, k, r = features
-        values = (p + d, p, d, a, k, r)
-        low, high = self._inside
-        if all(map(le, low, values)) and all(map(le, values, high)):
+        (n0, n1), (p0, p1), (d0, d1), (a0, a1), (k0, k1), (r0, r1) = self._inside
+        if n0 <= p + d <= n1 and p0 <= p <= p1 and d0 <= d <= d1 and a0 <= a <= a1 and k0 <= k <= k1 and r0 <= r <= r1:
             return []
-        return [HULL_FEATURES[i] for i, value in enumerate(values) if not low[i] <= value <= high[i]]
+        values = zip(HULL_FEATURES, self._inside, (p + d, p, d, a, k, r), strict=True)
+        return [name for name, (low, high), value in values if not low <= value <= high]
 
     def _mark(self, outside: Sequence[str], count: int) -> None:
         if outside:
@@ -114,8 +114,8 @@ class StepTimer:
         """Only the decodes' context changes, and it grows."""
         _, d, _, k, _ = features
         outside = self._outside(features)
-        if self._outside(features._replace(decode_context=k + (count - 1) * d)) == outside:
+        if self._outside(StepFeatures(0, d, 0, k + (count - 1) * d, d)) == outside:
             self._mark(outside, count)
             return
         for index in range(count):
-            self._mark(self._outside(features._replace(decode_context=k + index * d)), 1)
+            self._mark(self._outside(StepFeatures(0, d, 0, k + index * d, d)), 1)
