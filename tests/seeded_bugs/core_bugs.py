@@ -29,14 +29,14 @@ BLOCKS = (
     bug(
         "a block is used and on the free list",
         POOL,
-        "                del self._free[block_id]\n            self._references[block_id] += 1",
-        "                pass\n            self._references[block_id] += 1",
+        "                self._dead[block_id] = self._dead.get(block_id, 0) + 1\n",
+        "                pass\n",
     ),
     bug(
         "the newest content is given up first",
         POOL,
-        "free.popitem(last=False)",
-        "free.popitem(last=True)",
+        "free.popleft()",
+        "free.pop()",
     ),
     bug(
         "the head of a table is given up before its tail",

@@ -15,9 +15,9 @@ For simulations, whose steps take no thinking but these. The same outcome to the
 
 from array import array
 from collections.abc import MutableSequence, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 from evenflow.core.admission import lasting_door
 from evenflow.core.house import House
@@ -32,8 +32,7 @@ MOST_STEPS = 256
 _work = partial(tuple.__new__, StepWork)  # of its fields, in a third of the time
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(NamedTuple):
     """What the next steps are all like: at most so many, until somebody ends, and none may start at the `deadline` or
     after it.
 

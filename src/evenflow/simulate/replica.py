@@ -1,7 +1,7 @@
 """One engine on a virtual clock: the live scheduler and core, an executor that only lets time pass."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from evenflow.core.block_pool import BlockHash, BlockId
 from evenflow.core.events import Event, Finished, Scheduled
@@ -25,8 +25,7 @@ _UNSEEN_COPY_BYTES_PER_SECOND = 10e9
 _UNSEEN_BLOCK_BYTES = 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A request that is over: its `Finished`, or the refusal that it met."""
 
     request_id: RequestId

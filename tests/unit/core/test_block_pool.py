@@ -56,6 +56,24 @@ def test_a_free_block_keeps_its_content_until_it_is_taken() -> None:
     assert pool.content(BlockId(0)) is None
 
 
+def test_a_block_that_was_hit_has_its_new_place_among_the_free_and_leaves_no_trace_of_the_old() -> None:
+    pool = BlockPool(3)
+    for block_id, content in zip(pool.take(3), (b"x", b"y", b"z"), strict=True):
+        pool.publish(block_id, content)
+    pool.release(blocks(2, 1, 0))  # 0 first
+    for _ in range(200):
+        pool.share(blocks(0))
+        pool.release(blocks(0))
+    pool.check([0, 0, 0])
+    assert pool.layout()[0] == (1, 2, 0)
+    pool.share(blocks(0))
+    assert pool.take(2) == [1, 2]
+    assert pool.num_free == 0
+    pool.release(blocks(0, 1))
+    assert pool.take(2) == [1, 0]
+    pool.check([1, 1, 1])
+
+
 def test_a_shared_block_is_free_again_only_after_its_last_release() -> None:
     pool = BlockPool(2)
     (block_id,) = pool.take(1)
