@@ -58,7 +58,7 @@ def measure(
     live_seconds: float,
     load: float,
     length_scale: float,
-    turns: int = 6,
+    turns: int = 12,
     seed: int = 0,
     progress: Callable[[str], None] = lambda what: None,
 ) -> Fidelity:

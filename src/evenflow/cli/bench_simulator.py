@@ -74,7 +74,7 @@ def fidelity(
     live: PositiveFloat = 240.0,
     load: PositiveFloat = 0.7,
     length_scale: PositiveFloat = 0.25,
-    turns: PositiveInt = 6,
+    turns: PositiveInt = 12,
     seed: int = 0,
     groups: Switch = False,
 ) -> None:
