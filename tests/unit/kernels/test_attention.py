@@ -134,3 +134,29 @@ def test_what_the_pool_held_before_cannot_be_seen(kernels: Kernels, shape: Shape
             output.append(result)
     for sequence, parts in zip(sequences, outputs, strict=True):
         assert (torch.cat(parts).double() - dense(shape, sequence)).abs().max().item() < TOLERANCE[dtype]
+
+
+@EVERY_BODY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_a_query_of_zeros_sees_all_its_keys_alike_and_no_others(kernels: Kernels, dtype: torch.dtype) -> None:
+    """Scores that are all zero: what is masked must stay masked, whatever a query's scale is."""
+    shape = Shape(sliding_windows=(300,))
+    drawn = random_sequence(shape, 600, torch.float32, seed=6)
+    sequence = Tokens(torch.zeros_like(drawn.q), drawn.k, drawn.v)
+    (out,) = AttentionWorld(shape, kernels, dtype=dtype).step([sequence], [600])
+    assert (out.double() - dense(shape, sequence)).abs().max().item() < TOLERANCE[dtype]
+
+
+@EVERY_BODY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_values_of_very_different_sizes_keep_their_own(kernels: Kernels, dtype: torch.dtype) -> None:
+    """A row in which the keys that count most have the smallest values, and some have none at all."""
+    shape = Shape()
+    drawn = random_sequence(shape, 600, torch.float32, seed=7)
+    size = torch.logspace(-4, 0, 600).view(-1, 1, 1).repeat(1, shape.num_kv_heads, 1)
+    size[::7] = 0.0
+    sequence = Tokens(drawn.q, drawn.k * torch.linspace(2.0, 0.5, 600).view(-1, 1, 1), drawn.v * size)
+    (out,) = AttentionWorld(shape, kernels, dtype=dtype).step([sequence], [600])
+    expected = dense(shape, sequence)
+    error = (out.double() - expected).abs().amax(dim=1) / expected.abs().amax(dim=1).clamp_min(1e-6)
+    assert error.max().item() < TOLERANCE[dtype]
