@@ -75,7 +75,10 @@ class Attention : AttentionBatch {
             for (int i = 0; i < num_units; ++i) {
                 const Tile& tile = tiles[units[i].tile];
                 Ahead ahead;
-                if (Rows::LOOKS_AHEAD && (i + 1) % run != 0 && i + 1 < num_units) look_ahead(units[i + 1], ahead);
+                if ((i + 1) % run != 0 && i + 1 < num_units) {
+                    const Tile& next = tiles[units[i + 1].tile];
+                    look_ahead(next, next.partial < 0 ? next.first_partition() : units[i + 1].partition, ahead);
+                }
                 if (tile.partial < 0) {
                     whole(tile, products, ahead);
                 } else {
@@ -94,10 +97,12 @@ class Attention : AttentionBatch {
         alignas(64) float total_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         alignas(64) float part_memory[ROW_TILE * (MAX_HEAD_DIM + 1 + LANES)];
         PartialResult total(total_memory, dim), part(part_memory, dim);
-        attend(tile, tile.first_partition(), total, products, ahead);
-        for (int p = tile.first_partition() + 1; p <= tile.last_partition(); ++p) {
-            attend(tile, p, part, products, Ahead{});
-            merge(total, part, tile.rows, dim);
+        const int first = tile.first_partition(), last = tile.last_partition();
+        for (int p = first; p <= last; ++p) {
+            Ahead own;
+            if (p < last) look_ahead(tile, p + 1, own);
+            attend(tile, p, p == first ? total : part, products, p < last ? own : ahead);
+            if (p > first) merge(total, part, tile.rows, dim);
         }
         write(tile, total);
     }
@@ -111,7 +116,6 @@ class Attention : AttentionBatch {
         find_limits(tile, begin, limits);
         take_queries(tile, work);
         take_groups(tile, begin, groups, work);
-        for (int r = tile.rows; r < ROW_TILE; ++r) state.max[r] = INITIAL_MAX;
         work.attend(products, limits, tile.rows, groups, dim, scale_log2, ahead, state);
     }
 
@@ -120,11 +124,9 @@ class Attention : AttentionBatch {
     }
     static int end_of_keys(const Tile& tile, int partition) { return smaller((partition + 1) * PARTITION, tile.key_end); }
 
-    // Scales and keys of the first partition of what comes next.
-    void look_ahead(const Unit& unit, Ahead& ahead) const {
-        const Tile& tile = schedule.tiles[unit.tile];
-        if (tile.rows > SHORT_ROWS) return;
-        const int partition = tile.partial < 0 ? tile.first_partition() : unit.partition;
+    // Scales and keys of what comes next, if that is short.
+    void look_ahead(const Tile& tile, int partition, Ahead& ahead) const {
+        if (!Rows::LOOKS_AHEAD || tile.rows > SHORT_ROWS) return;
         const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
         const int size = pool.block_size, end = end_of_keys(tile, partition);
         for (int block = first_key(tile, partition) / size; block * size < end; ++block)

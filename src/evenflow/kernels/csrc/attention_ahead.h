@@ -1,9 +1,9 @@
 // Asking memory for what will be read, while there is something to compute.
 //
-// A decode reads its keys and values once, from memory, in pieces of a few KiB that the hardware's own prefetcher sees the end of
-// before it has begun. And memory would have nothing to do while probabilities are computed. So a short tile asks for its values
-// as it multiplies its keys, and for the keys of the thread's next tile as it computes its exponentials. It pays for int8 (15 % of
-// the time of 64 decodes from memory); bf16 has twice as much to read, and memory is busy all the time.
+// A decode reads its keys and values once, from memory, in pieces of a few KiB that the hardware's own prefetcher sees the
+// end of before it has begun. And memory would have nothing to do while probabilities are computed. So a short tile asks for
+// its values as it multiplies its keys, and for the keys that its thread reads next as it computes its exponentials. It pays
+// for int8 (15 % of the time of 64 decodes from memory); bf16 has twice as much to read, and memory is busy all the time.
 #pragma once
 
 #include "attention_schedule.h"

@@ -1,10 +1,10 @@
 // The two products of attention_tile.h over AMX tiles.
 //
-//     scores     C[rows][16 keys]  += A[rows][16 units of dimensions]   B[16 units of dimensions][16 keys]    one B per key group
-//     values     C[rows][16 dims]  += A[rows][units of keys]            B[units of keys][16 dims]             one B per two groups
+//     scores     C[rows][16 keys]  += A[rows][16 units of dimensions]   B[16 units of dimensions][16 keys]   a B per group
+//     values     C[rows][16 dims]  += A[rows][units of keys]            B[units of keys][16 dims]            a B per two
 //
-// A unit is two bf16 or four int8, and the pool's layout is B's layout, so nothing is rearranged. Tiles are as tall as there are
-// rows: a decode of three heads pays for three. A bf16 instruction sums its 32 products apart before it adds them to C, so
+// A unit is two bf16 or four int8, and the pool's layout is B's layout, so nothing is rearranged. Tiles are as tall as there
+// are rows: a decode of three heads pays for three. A bf16 instruction sums its 32 products apart before it adds them to C, so
 // which keys go together matters for the bits: always groups 2i and 2i + 1, with zero probabilities where the second is
 // beyond the end. Where blocks hold 16 tokens the two are not neighbours in memory, and every group goes alone, in half tiles.
 // Integers are exact, however they are summed.
@@ -60,8 +60,8 @@ struct AmxPairs {
     }
 };
 
-// Values have fewer units in a column than queries in a row. Setting shapes takes as long as a few products, so without lower rows
-// (decodes) there are registers for both: left sides in 2 and 3, right sides in 4, 5 and 6, 7.
+// Values have fewer units in a column than queries in a row. Setting shapes takes as long as a few products, so without lower
+// rows (decodes) there are registers for both: left sides in 2 and 3, right sides in 4, 5 and 6, 7.
 struct AmxQuads {
     using Query = std::int8_t;
     using Weight = std::uint8_t;

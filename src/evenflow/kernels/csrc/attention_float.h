@@ -29,7 +29,7 @@ class FloatRows {
         products.scores(q, rows, where.keys, groups, dim, scores, SCORE_STRIDE);
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;
-            const float highest = mask(row, limits.first[r], smaller(limits.end[r], groups * GROUP));
+            const float highest = mask(row, limits, r, groups);
             state.max[r] = larger(INITIAL_MAX, highest * scale_log2);
         }
         for (int r = 0; r < rows; ++r) soften(r, seen_groups(limits, r, groups), groups, scale_log2, state);

@@ -3,9 +3,9 @@
 //     scores    q (16 bits, a scale per row)  .  keys (8 bits, a scale per key)
 //     values    P (16 bits, a scale per row)  .  values (8 bits); a key's scale for its value is in its P
 //
-// Sixteen bits are two bytes that are multiplied apart, as if they were two rows: nothing is widened, integers are exact, and what
-// rounds is the cache alone. A byte would do for most queries, not for probabilities: hundreds of keys that each have less than
-// 1/500 of the highest one's make up much of a long tail, and would all become zero.
+// Sixteen bits are two bytes that are multiplied apart, as if they were two rows: nothing is widened, integers are exact, and
+// what rounds is the cache alone. A byte would do for most queries, not for probabilities: hundreds of keys that each have
+// less than 1/500 of the highest one's make up much of a long tail, and would all become zero.
 #pragma once
 
 #include "attention_rows.h"
@@ -24,8 +24,7 @@ class Int8Rows {
     static constexpr float TINY = 1e-30f;        // weights below are zero
     static constexpr float TINY_QUERY = 1e-15f;  // a smaller query is all zeros; MASKED times its scale must stay far below
 
-    static constexpr int STAGE_GROUPS = 4;  // whose products stay in the nearest cache until they are scores
-    static constexpr int STAGE = STAGE_GROUPS * GROUP;
+    static constexpr int STAGE = KEY_GROUPS * GROUP;  // keys whose products stay in the nearest cache until they are scores
 
     // Rows of upper bytes, then as many of lower bytes.
     alignas(64) std::int8_t q[2 * ROW_TILE * MAX_HEAD_DIM];
@@ -58,15 +57,15 @@ class Int8Rows {
 
     void attend(Tiles& products, const Limits& limits, int rows, int groups, int dim, float scale_log2, const Ahead& ahead,
                 PartialResult& state) {
-        for (int g = 0; g < groups; g += STAGE_GROUPS) {
-            const int count = smaller(STAGE_GROUPS, groups - g);
+        for (int g = 0; g < groups; g += KEY_GROUPS) {
+            const int count = smaller(KEY_GROUPS, groups - g);
             products.scores(q, 2 * rows, where.keys + g, count, dim, stage, STAGE);
             for (int i = g; rows <= SHORT_ROWS && i < g + count; ++i) ask_for(where.values[i], GROUP * dim);
             for (int r = 0; r < rows; ++r) scale_scores(r, rows, g, count);
         }
         for (int r = 0; r < rows; ++r) {
             float* row = scores + r * SCORE_STRIDE;
-            const float highest = mask(row, limits.first[r], smaller(limits.end[r], groups * GROUP));
+            const float highest = mask(row, limits, r, groups);
             const float scale = query_scales[r] * scale_log2;
             state.max[r] = larger(INITIAL_MAX, highest * scale);
             ahead.ask(r, rows);

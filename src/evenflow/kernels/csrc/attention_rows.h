@@ -33,8 +33,9 @@ struct Groups {
     }
 };
 
-// The highest of what a row sees, keys first .. end - 1. Of a group that it sees a part of, the other scores are overwritten.
-EVENFLOW_INLINE float mask(float* scores, int first, int end) {
+// The highest of what row r sees. Of a group that it sees a part of, the other scores are overwritten.
+EVENFLOW_INLINE float mask(float* scores, const Limits& limits, int r, int groups) {
+    const int first = limits.first[r], end = smaller(limits.end[r], groups * GROUP);
     const auto score = [&](int g) { return load(scores + g * GROUP); };
     F32 highest = splat(MASKED), other = splat(MASKED);
     const auto cut = [&](int g) {

@@ -7,7 +7,7 @@
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int ROW_TILE = 32;     // two matrix tiles, so that a tile of keys or values is read once for both
-constexpr int KEY_GROUPS = 4;    // groups that vector registers score for all rows before they take the next
+constexpr int KEY_GROUPS = 4;    // groups that are scored for all rows before the next are taken
 constexpr int PAIR = 2 * GROUP;   // tokens whose values are multiplied at once
 constexpr int PARTITION = 512;
 constexpr int MAX_RUN = 8;        // units that a thread takes at a time

@@ -26,7 +26,4 @@ inline bf16 to_bf16(float x) {
     return {std::uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-inline void from_float(float x, float* out) { *out = x; }
-inline void from_float(float x, bf16* out) { *out = to_bf16(x); }
-
 }  // namespace evenflow::EVENFLOW_ISA

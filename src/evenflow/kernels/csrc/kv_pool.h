@@ -5,10 +5,10 @@
 //   keys      fp32 [head_dim][16]     bf16 [head_dim / 2][16][2]     int8 [head_dim / 4][16][4]
 //   values    fp32 [16][head_dim]     bf16 [8][head_dim][2]          int8 [4][head_dim][4]
 //
-// A cache line holds one unit of 32 bits (one dimension, two or four) of 16 keys, or one (one key, two or four) of 16 dimensions
-// of values. So scores of 16 keys grow in 16 lanes without a horizontal sum, and it is just what a dot-product instruction
-// (AVX512_BF16, VNNI) or an AMX tile wants to read. Keys and values of a block are neighbours: for 16
-// tokens of head size 64 in bf16 they are one 4 KiB page. head_dim is padded to a multiple of 16 with zeros.
+// A cache line holds one unit of 32 bits (one dimension, two or four) of 16 keys, or one (one key, two or four) of 16
+// dimensions of values. So scores of 16 keys grow in 16 lanes without a horizontal sum, and it is just what a dot-product
+// instruction (AVX512_BF16, VNNI) or an AMX tile wants to read. Keys and values of a block are neighbours: for 16 tokens of
+// head size 64 in bf16 they are one 4 KiB page. head_dim is padded to a multiple of 16 with zeros.
 // An int8 chunk begins with one scale per token for its keys, then one per token for its values.
 #pragma once
 

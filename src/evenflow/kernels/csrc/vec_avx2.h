@@ -28,11 +28,6 @@ EVENFLOW_INLINE F32 load(const bf16* p) {
     const __m128i* from = reinterpret_cast<const __m128i*>(p);
     return {widen_bf16(_mm_loadu_si128(from)), widen_bf16(_mm_loadu_si128(from + 1))};
 }
-EVENFLOW_INLINE F32 load(const std::int8_t* p) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
-}
 EVENFLOW_INLINE void store(float* p, F32 x) {
     _mm256_storeu_ps(p, x.lo);
     _mm256_storeu_ps(p + 8, x.hi);

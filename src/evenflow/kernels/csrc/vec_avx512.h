@@ -25,9 +25,6 @@ EVENFLOW_INLINE F32 load(const bf16* p) {
     const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16))};
 }
-EVENFLOW_INLINE F32 load(const std::int8_t* p) {
-    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
-}
 EVENFLOW_INLINE void store(float* p, F32 x) { _mm512_storeu_ps(p, x.v); }
 EVENFLOW_INLINE void store(bf16* p, F32 x) {
 #if defined(__AVX512BF16__)

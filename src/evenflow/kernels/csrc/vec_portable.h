@@ -34,9 +34,6 @@ EVENFLOW_INLINE F32 load(const float* p) {
 EVENFLOW_INLINE F32 load(const bf16* p) {
     return each_lane([&](int i) { return to_float(p[i]); });
 }
-EVENFLOW_INLINE F32 load(const std::int8_t* p) {
-    return each_lane([&](int i) { return float(p[i]); });
-}
 EVENFLOW_INLINE void store(float* p, F32 x) { std::memcpy(p, x.v, sizeof x.v); }
 EVENFLOW_INLINE void store(bf16* p, F32 x) {
     for (int i = 0; i < LANES; ++i) p[i] = to_bf16(x.v[i]);
