@@ -13,6 +13,7 @@ from evenflow.core.errors import ConfigError
 from evenflow.engine.config import Dtype, EngineConfig, Quantize
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.native_llama import NativeLlama
+from evenflow.executors.torch.program import CallByCall
 from evenflow.kernels.abi import KernelTable
 from evenflow.kernels.native import load_kernels
 from evenflow.kernels.native_operators import NativeOperators
@@ -50,6 +51,8 @@ class ProductFloor:
 
 
 class _Llama(NativeLlama):
+    program_class = CallByCall
+
     def multiply(self, num_tokens: int, num_sampled: int) -> None:
         self._program.run(num_tokens)
         if num_sampled:

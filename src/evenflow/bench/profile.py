@@ -2,8 +2,8 @@
 
     schedule | inputs | program: GEMM, attention, ... | head | sampling | update | delivery
 
-One stopwatch is always in exactly one part, so the parts add up to the step. It is pressed around every kernel call
-(0.3 us each time), which the same steps without it show: `plain_step_ms`.
+One stopwatch is always in exactly one part, so the parts add up to the step. It is pressed around every kernel call,
+which then come from Python one by one; the same steps as a server takes them, in one call, are `plain_step_ms`.
 """
 
 import time
@@ -26,6 +26,7 @@ from evenflow.executors.torch.build import LoadedTorchModel, load
 from evenflow.executors.torch.executor import TorchExecutor
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.native_llama import NativeLlama
+from evenflow.executors.torch.program import CallByCall
 from evenflow.kernels.abi import KernelTable
 from evenflow.models.llama import LlamaModel
 
@@ -211,6 +212,8 @@ class _TimedExecutor:
 def _timed_llama(stopwatch: Stopwatch) -> type[NativeLlama]:
     class TimedLlama(NativeLlama):
         """Between `hidden` and `logits` everything of the executor's own is inputs; after `logits`, sampling."""
+
+        program_class = CallByCall
 
         def __init__(
             self, model: LlamaModel, memory: KVMemory, table: KernelTable, *, max_num_batched_tokens: int

@@ -5,7 +5,7 @@ from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_vo
 
 import torch
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
@@ -20,15 +20,27 @@ class PoolArgs(Structure):
     )
 
 
+class BatchArgs(Structure):
+    _fields_ = (
+        ("query_start", c_void_p),
+        ("context_len", c_void_p),
+        ("block_tables", c_void_p),
+        ("slots", c_void_p),
+        ("positions", c_void_p),
+        ("num_seqs", c_int32),
+        ("num_tokens", c_int32),
+        ("max_blocks", c_int32),
+    )
+
+
 class KvWriteArgs(Structure):
     _fields_ = (
         ("pool", PoolArgs),
         ("key", c_void_p),
         ("value", c_void_p),
-        ("slots", c_void_p),
+        ("batch", POINTER(BatchArgs)),
         ("key_stride", c_int64),
         ("value_stride", c_int64),
-        ("num_tokens", c_int32),
         ("dtype", c_int32),
     )
 
@@ -38,13 +50,9 @@ class AttentionArgs(Structure):
         ("pool", PoolArgs),
         ("query", c_void_p),
         ("out", c_void_p),
-        ("query_start", c_void_p),
-        ("context_len", c_void_p),
-        ("block_tables", c_void_p),
+        ("batch", POINTER(BatchArgs)),
         ("query_stride", c_int64),
         ("out_stride", c_int64),
-        ("num_seqs", c_int32),
-        ("max_blocks", c_int32),
         ("num_heads", c_int32),
         ("window", c_int32),
         ("scale", c_float),
@@ -56,13 +64,13 @@ class RotaryArgs(Structure):
     _fields_ = (
         ("pool", PoolArgs),
         ("qkv", c_void_p),
-        ("slots", c_void_p),
+        ("batch", POINTER(BatchArgs)),
         ("cos", c_void_p),
         ("sin", c_void_p),
         ("qk_norm", c_void_p),
         ("stride", c_int64),
-        ("num_tokens", c_int32),
         ("num_heads", c_int32),
+        ("by_token", c_int32),
         ("eps", c_float),
         ("dtype", c_int32),
     )
@@ -131,6 +139,31 @@ class Bf16GemmArgs(Structure):
     )
 
 
+class LayoutArgs(Structure):
+    _fields_ = (
+        ("rows", c_void_p),
+        ("starts", c_void_p),
+        ("lengths", c_void_p),
+        ("samples", c_void_p),
+        ("tables", c_void_p),
+        ("num_prompt_tokens", c_void_p),
+        ("table_stride", c_int64),
+        ("query_start", c_void_p),
+        ("context_len", c_void_p),
+        ("block_tables", c_void_p),
+        ("slots", c_void_p),
+        ("positions", c_void_p),
+        ("logit_rows", c_void_p),
+        ("sampling_rows", c_void_p),
+        ("places", c_void_p),
+        ("num_seqs", c_int32),
+        ("max_blocks", c_int32),
+        ("block_size", c_int32),
+        ("num_sampling", c_int32),
+        ("highest_slot", c_int32),
+    )
+
+
 class SampleArgs(Structure):
     _fields_ = (
         ("logits", c_void_p),
@@ -169,6 +202,14 @@ class LogprobArgs(Structure):
     )
 
 
+class CallArgs(Structure):
+    _fields_ = (("kernel", c_void_p), ("args", c_void_p), ("num_rows", c_void_p))
+
+
+class ProgramArgs(Structure):
+    _fields_ = (("calls", c_void_p), ("num_calls", c_int32), ("num_rows", c_int32))
+
+
 class KernelTable(Structure):
     """Functions of one instruction set. They release the GIL while they run."""
 
@@ -184,4 +225,6 @@ class KernelTable(Structure):
         ("bf16_gemm", ctypes.CFUNCTYPE(None, POINTER(Bf16GemmArgs))),
         ("sample", ctypes.CFUNCTYPE(None, POINTER(SampleArgs))),
         ("logprobs", ctypes.CFUNCTYPE(None, POINTER(LogprobArgs))),
+        ("run", ctypes.CFUNCTYPE(None, POINTER(ProgramArgs))),
+        ("lay_out", ctypes.CFUNCTYPE(None, POINTER(LayoutArgs))),
     )

@@ -3,9 +3,7 @@
     frequency[i] = theta ** (-2i / head_dim), then stretched for contexts longer than the model was trained on
 
 Frequencies are computed once per distinct `RopeConfig`, in float32 and in transformers' order of operations: at
-position 8000 an error of one unit in the last place of a frequency is already half a thousandth of a radian. Cosines
-and sines are taken per step for the positions of that step, once for all layers that share a rope: a table for a long
-context would cost more memory than this costs time (about 20 us for 256 tokens).
+position 8000 an error of one unit in the last place of a frequency is already half a thousandth of a radian.
 """
 
 import math

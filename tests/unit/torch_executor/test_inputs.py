@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,8 @@ from evenflow.core.plan import Chunk, Entry, StepPlan
 from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.executors.torch.inputs import InputBuilder, StepInputs
 from evenflow.executors.torch.rows import RequestRows
+from evenflow.kernels.native import Kernels
+from unit.kernels.attention_world import runnable_kernels
 
 BLOCK_SIZE = 4
 MAX_NUM_SEQS = 6
@@ -56,17 +59,20 @@ def steps(draw: st.DrawFn) -> list[list[tuple[int, int, int, bool, int]]]:
     return draw(st.lists(step, max_size=5))
 
 
-@given(steps())
-def test_arrays_are_those_made_token_by_token(plans: list[list[tuple[int, int, int, bool, int]]]) -> None:
+@pytest.mark.parametrize("kernels", runnable_kernels(), ids=lambda kernels: kernels.isa or "torch")
+@given(plans=steps())
+def test_arrays_are_those_made_token_by_token(
+    plans: list[list[tuple[int, int, int, bool, int]]], kernels: Kernels
+) -> None:
     rows = RequestRows(max_num_seqs=MAX_NUM_SEQS, max_blocks_per_seq=MAX_BLOCKS)
-    builder = InputBuilder(max_num_seqs=MAX_NUM_SEQS, max_num_batched_tokens=2, block_size=BLOCK_SIZE)
+    builder = InputBuilder(rows, max_num_batched_tokens=2, block_size=BLOCK_SIZE, kernels=kernels)
     requests = [request(f"r{i}", i + 1) for i in range(MAX_NUM_SEQS)]
     for each in requests:
         rows.enter(Entry(each, each.prompt_token_ids, 0))
     by_id = {each.id: each for each in requests}
     for number, plan in enumerate(plans):
         chunks = [chunk(requests[who], start, length, samples, first) for who, start, length, samples, first in plan]
-        check(builder.build(StepPlan(number, tuple(chunks), 100), rows), chunks, by_id)
+        check(builder.build(StepPlan(number, tuple(chunks), 100)), chunks, by_id)
 
 
 def test_rows_are_given_back_and_a_newcomer_does_not_inherit_a_table() -> None:

@@ -76,9 +76,7 @@ class TorchExecutor:
         self._host_memory = HostMemory(kv_memory.tensors, num_blocks=num_host_blocks)
         self._clock = clock
         self._rows = RequestRows(max_num_seqs=max_num_seqs, max_blocks_per_seq=-(-max_model_len // block_size))
-        self._inputs = InputBuilder(
-            max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size
-        )
+        self._inputs = InputBuilder(self._rows, max_num_batched_tokens=max_num_batched_tokens, block_size=block_size)
         self._sampler = Sampler(max_num_seqs=max_num_seqs, vocab_size=model.config.vocab_size, seeds=seeds)
         self._ahead = TouchAhead(kv_memory.pool)
         self._block_size = block_size
@@ -92,9 +90,9 @@ class TorchExecutor:
         swap_seconds = self._swap(plan) if plan.swap_out or plan.swap_in else 0.0
         if not plan.chunks:
             return StepOutcome({}, device_seconds=swap_seconds, swap_seconds=swap_seconds)
-        inputs = self._inputs.build(plan, self._rows)
+        inputs = self._inputs.build(plan)
         self._attention.begin(inputs.layout)
-        self._ahead.reached(int(inputs.layout.slots.max()) // self._block_size)
+        self._ahead.reached(inputs.highest_slot // self._block_size)
         hidden = self._model.hidden(inputs.token_ids, inputs.positions, self._attention)
         prompt_logprobs = self._prompt_logprobs(plan.chunks, hidden) if self._prompts else {}
         sampled, logprobs = self._sample(inputs, hidden)

@@ -1,4 +1,4 @@
-"""Where the tokens of one step lie: the batch as plain int32 arrays, with nothing in it about a model or a kernel.
+"""Where the tokens of one step lie, and who samples: plain arrays, with nothing in them about a model or a kernel.
 
 sequence i:  query rows   query_start[i] .. query_start[i + 1] - 1      its chunk, back to back with the others
              positions    context_len[i] .. context_len[i] + n - 1
@@ -6,9 +6,11 @@ sequence i:  query rows   query_start[i] .. query_start[i + 1] - 1      its chun
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 Int32Array = NDArray[np.int32]
 
@@ -36,6 +38,17 @@ class BatchLayout:
     @property
     def num_tokens(self) -> int:
         return len(self.slots)
+
+
+class Arranged(NamedTuple):
+    """What inputs.py says of these fields; the numbers of a plan without its names and tokens."""
+
+    positions: Tensor
+    layout: BatchLayout
+    highest_slot: int
+    logit_rows: Int32Array
+    sampling_rows: NDArray[np.int64]
+    places: NDArray[np.int64]
 
 
 def token_positions(query_start: Int32Array, context_len: Int32Array) -> Int32Array:

@@ -5,9 +5,9 @@ import ctypes
 import torch
 
 from evenflow.executors.torch.kv_memory import AttentionShape, KVMemory
-from evenflow.executors.torch.layout import BatchLayout, Int32Array
+from evenflow.executors.torch.layout import BatchLayout
 from evenflow.executors.torch.turn import Turn
-from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, KernelTable, KvWriteArgs, PoolArgs, RotaryArgs
+from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, BatchArgs, KernelTable, KvWriteArgs, PoolArgs, RotaryArgs
 
 NO_WINDOW = 2**31 - 1
 
@@ -17,6 +17,7 @@ class NativeAttention:
         "_attention",
         "_batch",
         "_layer_bytes",
+        "_layout",
         "_out",
         "_pool_base",
         "_rotary",
@@ -37,25 +38,20 @@ class NativeAttention:
         self._pool_base = memory.pool.data_ptr()
         self._layer_bytes = memory.pool.stride(0)
         self._windows = [NO_WINDOW if window is None else window for window in model.sliding_windows]
-        self._write = KvWriteArgs(pool=pool)
-        self._rotary = RotaryArgs(pool=pool, num_heads=model.num_heads)
-        self._attention = AttentionArgs(pool=pool, num_heads=model.num_heads, scale=model.attention_scale)
-        self._batch: BatchLayout | None = None
+        self._layout: BatchLayout | None = None
+        self._batch = BatchArgs()
+        batch = ctypes.pointer(self._batch)
+        self._write = KvWriteArgs(pool=pool, batch=batch)
+        self._rotary = RotaryArgs(pool=pool, batch=batch, num_heads=model.num_heads, by_token=True)
+        self._attention = AttentionArgs(pool=pool, batch=batch, num_heads=model.num_heads, scale=model.attention_scale)
         self._out = torch.empty(0)
 
     def begin(self, batch: BatchLayout) -> None:
-        self._batch = batch  # the records point into its arrays
-        self._write.slots = _pointer(batch.slots)
-        self._rotary.slots = self._write.slots
-        self._rotary.num_tokens = self._write.num_tokens = batch.num_tokens
-        args = self._attention
-        args.query_start = _pointer(batch.query_start)
-        args.context_len = _pointer(batch.context_len)
-        args.block_tables = _pointer(batch.block_tables)
-        args.num_seqs, args.max_blocks = batch.block_tables.shape
+        self._layout = batch  # the record points into its arrays
+        point_to(batch, self._batch)
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        assert self._batch is not None and len(q) == self._batch.num_tokens
+        assert len(q) == self._batch.num_tokens
         q, k, v = _packed_heads(q), _packed_heads(k.to(q.dtype)), _packed_heads(v.to(q.dtype))
         write = self._write
         write.pool.base = self._pool_base + layer * self._layer_bytes
@@ -66,7 +62,7 @@ class NativeAttention:
         return self._attend_cached(layer, q)
 
     def attend_fused(self, layer: int, qkv: torch.Tensor, turn: Turn) -> torch.Tensor:
-        assert self._batch is not None and len(qkv) == self._batch.num_tokens and qkv.stride(1) == 1
+        assert len(qkv) == self._batch.num_tokens and qkv.stride(1) == 1
         rotary = self._rotary
         half = rotary.pool.head_dim // 2
         assert turn.cos.is_contiguous() and turn.sin.is_contiguous() and turn.cos.numel() == len(qkv) * half
@@ -96,8 +92,12 @@ class NativeAttention:
         return self._out[: num_tokens * width].view(num_tokens, width)
 
 
-def _pointer(array: Int32Array) -> int:
-    return array.ctypes.data
+def point_to(batch: BatchLayout, record: BatchArgs) -> None:
+    """All but the positions, which a layout does not have."""
+    record.query_start, record.context_len = batch.query_start.ctypes.data, batch.context_len.ctypes.data
+    record.block_tables, record.slots = batch.block_tables.ctypes.data, batch.slots.ctypes.data
+    record.num_seqs, record.max_blocks = batch.block_tables.shape
+    record.num_tokens = batch.num_tokens
 
 
 def _packed_heads(x: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ reduction has a fixed order. So a request's logits do not depend on what else is
 """
 
 from collections.abc import Callable
+from ctypes import pointer
 from dataclasses import dataclass
 
 import torch
@@ -22,10 +23,10 @@ from evenflow.executors.torch.kernel_records import Rows, norm_of, product_of, r
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import BatchLayout
 from evenflow.executors.torch.logits import Logits
-from evenflow.executors.torch.native_attention import NO_WINDOW
+from evenflow.executors.torch.native_attention import NO_WINDOW, point_to
 from evenflow.executors.torch.native_head import NativeHead
 from evenflow.executors.torch.program import Program
-from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, GatedArgs, KernelTable, PoolArgs, RotaryArgs
+from evenflow.kernels.abi import DTYPE_CODES, AttentionArgs, BatchArgs, GatedArgs, KernelTable, PoolArgs, RotaryArgs
 from evenflow.kernels.operators import Gate, Int8Rows
 from evenflow.models.architectures import Activation
 from evenflow.models.config import ModelConfig, RopeConfig
@@ -34,6 +35,7 @@ from evenflow.models.llama import LlamaModel
 from evenflow.models.rope import RotaryEmbedding
 
 _BF16 = DTYPE_CODES[torch.bfloat16]
+_LEAST_ANGLES = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,17 +74,28 @@ class _Buffers:
 
 
 class _Angles:
-    """Cosines and sines of a step, at an address that stays; one per distinct rope."""
+    """Cosines and sines of all positions so far, one table per distinct rope, and the records that point to it.
 
-    def __init__(self, rope: RotaryEmbedding, num_tokens: int, head_dim: int) -> None:
+    It grows with the longest request that came: 256 bytes per position for heads of 64, where the KV cache of a layer
+    takes more. Taken anew in each step they would cost a decode step a quarter of a millisecond.
+    """
+
+    def __init__(self, rope: RotaryEmbedding, most_positions: int) -> None:
         self._rope = rope
-        self.cos = torch.zeros(num_tokens, head_dim // 2)
-        self.sin = torch.zeros(num_tokens, head_dim // 2)
+        self._most = most_positions
+        self._cos, self._sin = rope.angles(torch.zeros(0, dtype=torch.int64))
+        self._readers: list[RotaryArgs] = []
 
-    def set(self, positions: Tensor) -> None:
-        cos, sin = self._rope.angles(positions)
-        self.cos[: len(positions)] = cos.flatten(1)
-        self.sin[: len(positions)] = sin.flatten(1)
+    def read_by(self, record: RotaryArgs) -> None:
+        self._readers.append(record)
+
+    def reach(self, num_positions: int) -> None:
+        if num_positions <= len(self._cos):
+            return
+        roomy = min(max(2 * num_positions, _LEAST_ANGLES), self._most)  # so that it seldom grows
+        self._cos, self._sin = self._rope.angles(torch.arange(max(num_positions, roomy)))
+        for record in self._readers:
+            record.cos, record.sin = self._cos.data_ptr(), self._sin.data_ptr()
 
 
 class NativeLlama:
@@ -90,6 +103,8 @@ class NativeLlama:
 
     Every `Linear` of `model` must be packed for these kernels (`can_run`).
     """
+
+    program_class: type[Program] = Program
 
     @staticmethod
     def can_run(model: LlamaModel) -> bool:
@@ -101,22 +116,18 @@ class NativeLlama:
         self._model = model
         self._memory = memory
         self._table = table
-        self._batch: BatchLayout | None = None
+        self._layout: BatchLayout | None = None
+        self._batch = BatchArgs()  # what all layers' records point to
         self._build(max_num_batched_tokens)
 
     def begin(self, batch: BatchLayout) -> None:
         """Take the layout of this step; its arrays must live, unchanged, until the next `begin`."""
         if batch.num_tokens > len(self._buffers.hidden):
             self._build(batch.num_tokens)
-        self._batch = batch
-        slots, starts = batch.slots.ctypes.data, batch.query_start.ctypes.data
-        contexts, tables = batch.context_len.ctypes.data, batch.block_tables.ctypes.data
-        num_seqs, max_blocks = batch.block_tables.shape
-        for rotary in self._rotaries:
-            rotary.slots = slots
-        for attention in self._attentions:
-            attention.query_start, attention.context_len, attention.block_tables = starts, contexts, tables
-            attention.num_seqs, attention.max_blocks = num_seqs, max_blocks
+        self._layout = batch
+        point_to(batch, self._batch)
+        for angles in self._angles.values():
+            angles.reach(batch.block_tables.shape[1] * self._memory.block_size)  # no position is beyond the tables
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, /) -> Tensor:
         raise AssertionError("attention is inside the program")
@@ -127,8 +138,7 @@ class NativeLlama:
         num_tokens = len(token_ids)
         hidden = self._buffers.hidden[:num_tokens]
         hidden.copy_(self._model.embed(token_ids))
-        for angles in self._angles.values():
-            angles.set(positions)
+        self._batch.positions = positions.data_ptr()
         self._program.run(num_tokens)
         return hidden.add_(self._buffers.added[:num_tokens])
 
@@ -143,13 +153,11 @@ class NativeLlama:
         config = self.config
         self._buffers = _Buffers.for_model(config, num_tokens, self._model.dtype)
         self._angles: dict[RopeConfig, _Angles] = {
-            rope: _Angles(RotaryEmbedding(rope, config.head_dim, torch.device("cpu")), num_tokens, config.head_dim)
+            rope: _Angles(RotaryEmbedding(rope, config.head_dim, torch.device("cpu")), config.max_position_embeddings)
             for rope in config.ropes
         }
-        self._rotaries: list[RotaryArgs] = []
-        self._attentions: list[AttentionArgs] = []
         self._head = NativeHead(self._model, self._table, self._buffers.narrow)
-        self._program = Program()
+        self._program = self.program_class(self._table)
         for index in range(config.num_layers):
             self._add_attention(index)
             self._add_mlp(index)
@@ -172,7 +180,7 @@ class NativeLlama:
         gate = Gate.SILU if self.config.activation is Activation.SILU else Gate.GELU_TANH
         rows = rows_to(rows_from(buffers.gate_up, self.config.intermediate_size), buffers.wide)
         gated = GatedArgs(rows=rows, activation=gate)
-        self._program.add(self._table.gated, gated, counter=(gated.rows, "num_rows"))
+        self._program.add("gated", gated, counter=(gated.rows, "num_rows"))
         self._add_product(layer.down, buffers.wide, buffers.added)
         self._add_post_norm(layer.mlp_post_norm)
 
@@ -180,22 +188,22 @@ class NativeLlama:
         args = norm_of(self._buffers.hidden, weight, self.config.rms_norm_eps, out)
         if addend is not None:
             args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
-        self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
+        self._program.add("rms_norm", args, counter=(args.rows, "num_rows"))
 
     def _add_post_norm(self, weight: Tensor | None) -> None:
         """Gemma's norm of what is about to be added, in place."""
         if weight is not None:
             added = self._buffers.added
             args = norm_of(added, weight, self.config.rms_norm_eps, added)
-            self._program.add(self._table.rms_norm, args, counter=(args.rows, "num_rows"))
+            self._program.add("rms_norm", args, counter=(args.rows, "num_rows"))
 
     def _add_quantise(self, rows: Tensor, out: Int8Rows) -> None:
         args = rows_to(rows_from(rows, rows.shape[1]), out)
-        self._program.add(self._table.quantise, args, counter=(args, "num_rows"))
+        self._program.add("quantise", args, counter=(args, "num_rows"))
 
     def _add_product(self, linear: Linear, rows: Rows, out: Tensor) -> None:
         args = product_of(linear, rows, out)
-        kernel = self._table.int8_gemm if isinstance(linear, Int8Linear) else self._table.bf16_gemm
+        kernel = "int8_gemm" if isinstance(linear, Int8Linear) else "bf16_gemm"
         self._program.add(kernel, args, counter=(args, "m"))
 
     def _pool(self, index: int) -> PoolArgs:
@@ -209,20 +217,19 @@ class NativeLlama:
         )
 
     def _add_rotary(self, index: int, qk_norm: Tensor | None) -> None:
-        qkv, angles = self._buffers.qkv, self._angles[self.config.ropes[index]]
+        qkv = self._buffers.qkv
         args = RotaryArgs(
             pool=self._pool(index),
             qkv=qkv.data_ptr(),
-            cos=angles.cos.data_ptr(),
-            sin=angles.sin.data_ptr(),
+            batch=pointer(self._batch),
             qk_norm=None if qk_norm is None else qk_norm.data_ptr(),
             stride=qkv.stride(0),
             num_heads=self.config.num_heads,
             eps=self.config.rms_norm_eps,
             dtype=_BF16,
         )
-        self._rotaries.append(args)
-        self._program.add(self._table.rotary, args, counter=(args, "num_tokens"))
+        self._angles[self.config.ropes[index]].read_by(args)
+        self._program.add("rotary", args)
 
     def _add_attend(self, index: int) -> None:
         qkv, attended = self._buffers.qkv, self._buffers.attended
@@ -231,6 +238,7 @@ class NativeLlama:
             pool=self._pool(index),
             query=qkv.data_ptr(),
             out=attended.data_ptr(),
+            batch=pointer(self._batch),
             query_stride=qkv.stride(0),
             out_stride=attended.stride(0),
             num_heads=self.config.num_heads,
@@ -238,5 +246,4 @@ class NativeLlama:
             scale=self.config.attention_scale,
             dtype=_BF16,
         )
-        self._attentions.append(args)
-        self._program.add(self._table.attention, args)  # `query_start` says how many rows there are
+        self._program.add("attention", args)

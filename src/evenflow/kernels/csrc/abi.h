@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#define EVENFLOW_ABI_VERSION 4
+#define EVENFLOW_ABI_VERSION 5
 
 namespace evenflow {
 
@@ -22,30 +22,37 @@ struct PoolArgs {
     DType dtype;
 };
 
+// Where the tokens of a step lie, the same for all layers: sequence i owns rows query_start[i] .. query_start[i + 1] - 1.
+struct BatchArgs {
+    const std::int32_t* query_start;   // [num_seqs + 1]
+    const std::int32_t* context_len;   // [num_seqs], tokens before this chunk
+    const std::int32_t* block_tables;  // [num_seqs, max_blocks]
+    const std::int32_t* slots;         // [num_tokens], block * block_size + offset
+    const std::int64_t* positions;     // [num_tokens]
+    std::int32_t num_seqs;
+    std::int32_t num_tokens;
+    std::int32_t max_blocks;
+};
+
 // New keys and values, [num_tokens, num_kv_heads, head_dim] with a stride between tokens, to their slots of the pool.
 struct KvWriteArgs {
     PoolArgs pool;
     const void* key;
     const void* value;
-    const std::int32_t* slots;  // [num_tokens], block * block_size + offset
-    std::int64_t key_stride;    // elements from one token to the next
+    const BatchArgs* batch;
+    std::int64_t key_stride;  // elements from one token to the next
     std::int64_t value_stride;
-    std::int32_t num_tokens;
     DType dtype;  // of key and value
 };
 
-// Attention of a mixed batch over the pool; sequence i owns query rows query_start[i] .. query_start[i + 1] - 1.
+// Attention of a mixed batch over the pool.
 struct AttentionArgs {
     PoolArgs pool;
     const void* query;  // [num_tokens, num_heads, head_dim]
     void* out;          // the same shape
-    const std::int32_t* query_start;   // [num_seqs + 1]
-    const std::int32_t* context_len;   // [num_seqs], tokens before this chunk
-    const std::int32_t* block_tables;  // [num_seqs, max_blocks]
-    std::int64_t query_stride;         // elements from one token to the next
+    const BatchArgs* batch;
+    std::int64_t query_stride;  // elements from one token to the next
     std::int64_t out_stride;
-    std::int32_t num_seqs;
-    std::int32_t max_blocks;
     std::int32_t num_heads;
     std::int32_t window;  // keys a query sees, itself included; INT32_MAX where there is no window
     float scale;
@@ -57,13 +64,13 @@ struct AttentionArgs {
 struct RotaryArgs {
     PoolArgs pool;
     void* qkv;
-    const std::int32_t* slots;
-    const float* cos;      // [num_tokens, head_dim / 2]
+    const BatchArgs* batch;
+    const float* cos;      // [*, head_dim / 2], a row per position; or, where `by_token`, per token of the batch
     const float* sin;
     const float* qk_norm;  // [num_heads + num_kv_heads, head_dim], or null: no norm
     std::int64_t stride;   // elements from one token to the next
-    std::int32_t num_tokens;
     std::int32_t num_heads;
+    std::int32_t by_token;
     float eps;
     DType dtype;
 };
@@ -126,6 +133,30 @@ struct Bf16GemmArgs {
     DType dtype;  // of out
 };
 
+// A step's chunks as the arrays that other kernels and the sampler read (layout.h).
+struct LayoutArgs {
+    const std::int64_t* rows;     // [num_seqs]: of each chunk, its request's row in the columns below
+    const std::int64_t* starts;   // [num_seqs], tokens before this chunk
+    const std::int64_t* lengths;  // [num_seqs], tokens of this chunk
+    const std::int64_t* samples;  // [num_seqs], 0 or 1
+    const std::int32_t* tables;             // columns by row: block tables, table_stride apart
+    const std::int64_t* num_prompt_tokens;
+    std::int64_t table_stride;
+    std::int32_t* query_start;  // written: these five are those of BatchArgs
+    std::int32_t* context_len;
+    std::int32_t* block_tables;
+    std::int32_t* slots;
+    std::int64_t* positions;
+    std::int32_t* logit_rows;     // written, for each chunk that samples: its last token,
+    std::int64_t* sampling_rows;  // its row,
+    std::int64_t* places;         // and how many output tokens its request has
+    std::int32_t num_seqs;
+    std::int32_t max_blocks;
+    std::int32_t block_size;
+    std::int32_t num_sampling;  // written; -1 where a chunk is longer than its block table
+    std::int32_t highest_slot;  // written
+};
+
 // A token for each of num_rows requests, from logits [*, vocab]. Request i has its logits in row logit_rows[i], its sampling
 // parameters in place rows[i] of the columns, and places[i] output tokens already.
 struct SampleArgs {
@@ -163,6 +194,20 @@ struct LogprobArgs {
     DType dtype;
 };
 
+// A kernel of the table, which takes its record and nothing else, and where that says how many rows there are (or null).
+struct Call {
+    void (*kernel)(const void*);
+    const void* args;
+    std::int32_t* num_rows;
+};
+
+// Kernels to run in this order, each on num_rows rows.
+struct ProgramArgs {
+    const Call* calls;
+    std::int32_t num_calls;
+    std::int32_t num_rows;
+};
+
 struct KernelTable {
     const char* isa;
     void (*kv_write)(const KvWriteArgs*);
@@ -175,6 +220,8 @@ struct KernelTable {
     void (*bf16_gemm)(const Bf16GemmArgs*);
     void (*sample)(const SampleArgs*);
     void (*logprobs)(const LogprobArgs*);
+    void (*run)(const ProgramArgs*);
+    void (*lay_out)(LayoutArgs*);
 };
 
 // One per translation unit isa_*.cpp.

@@ -127,7 +127,7 @@ class Attention : AttentionBatch {
     // Scales and keys of what comes next, if that is short.
     void look_ahead(const Tile& tile, int partition, Ahead& ahead) const {
         if (!Rows::LOOKS_AHEAD || tile.rows > SHORT_ROWS) return;
-        const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks;
+        const std::int32_t* table = batch.block_tables + std::int64_t(tile.seq) * batch.max_blocks;
         const int size = pool.block_size, end = end_of_keys(tile, partition);
         for (int block = first_key(tile, partition) / size; block * size < end; ++block)
             ahead.add(pool.chunk(table[block], tile.kv_head), 2 * pool.scales_bytes + pool.half_bytes);
@@ -142,7 +142,7 @@ class Attention : AttentionBatch {
     }
 
     void take_groups(const Tile& tile, int begin, int groups, Rows& work) const {
-        const std::int32_t* table = args.block_tables + std::int64_t(tile.seq) * args.max_blocks + begin / pool.block_size;
+        const std::int32_t* table = batch.block_tables + std::int64_t(tile.seq) * batch.max_blocks + begin / pool.block_size;
         const int in_block = pool.block_size / GROUP;
         int group = begin % pool.block_size / GROUP;
         for (int g = 0; g < groups; group = 0) {

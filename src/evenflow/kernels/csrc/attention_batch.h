@@ -12,6 +12,7 @@ namespace evenflow::EVENFLOW_ISA {
 class AttentionBatch {
    protected:
     const AttentionArgs& args;
+    const BatchArgs& batch;
     const KvPool pool;
     const int group, dim;
     Schedule& schedule;
@@ -19,6 +20,7 @@ class AttentionBatch {
    public:
     explicit AttentionBatch(const AttentionArgs& a)
         : args(a),
+          batch(*a.batch),
           pool(a.pool),
           group(a.num_heads / a.pool.num_kv_heads),
           dim(pool.padded_dim),
@@ -29,8 +31,8 @@ class AttentionBatch {
         auto& [tiles, units, small, partials] = schedule;
         tiles.clear(), units.clear(), small.clear();
         std::int64_t total = 0;
-        for (int seq = 0; seq < args.num_seqs; ++seq) {
-            const int rows = (args.query_start[seq + 1] - args.query_start[seq]) * group;
+        for (int seq = 0; seq < batch.num_seqs; ++seq) {
+            const int rows = (batch.query_start[seq + 1] - batch.query_start[seq]) * group;
             for (int head = 0; head < pool.num_kv_heads; ++head)
                 for (int r = 0; r < rows; r += ROW_TILE) {
                     tiles.push(tile_at(seq, head, r, rows - r));
@@ -80,7 +82,7 @@ class AttentionBatch {
     // Where row r of a tile lies in the queries, or in the output.
     std::int64_t offset(const Tile& tile, int r, std::int64_t stride) const {
         const int row = tile.row_begin + r;
-        const std::int64_t token = args.query_start[tile.seq] + row / group;
+        const std::int64_t token = batch.query_start[tile.seq] + row / group;
         return token * stride + std::int64_t(tile.kv_head * group + row % group) * pool.head_dim;
     }
 
@@ -100,7 +102,7 @@ class AttentionBatch {
         return {seq, head, row, rows, first_visible(first), last + 1, -1};
     }
     static std::int64_t cost(const Tile& tile) { return std::int64_t(tile.key_end - tile.key_begin + 32) * (tile.rows + 4); }
-    int position(int seq, int row) const { return args.context_len[seq] + row / group; }
+    int position(int seq, int row) const { return batch.context_len[seq] + row / group; }
     int first_visible(int position) const { return position < args.window ? 0 : position - args.window + 1; }
 };
 

@@ -6,6 +6,8 @@
 #include "gated.h"
 #include "int8_gemm.h"
 #include "kv_write.h"
+#include "layout.h"
+#include "program.h"
 #include "rms_norm.h"
 #include "rotary.h"
 #if !defined(EVENFLOW_UNIT_BELOW)
@@ -29,9 +31,13 @@ inline KernelTable every_kernel(const char* isa) {
 #if defined(EVENFLOW_UNIT_BELOW)
         .sample = EVENFLOW_UNIT_BELOW()->sample,  // no products
         .logprobs = EVENFLOW_UNIT_BELOW()->logprobs,
+        .run = EVENFLOW_UNIT_BELOW()->run,
+        .lay_out = EVENFLOW_UNIT_BELOW()->lay_out,
 #else
         .sample = sample,
         .logprobs = logprobs,
+        .run = run,
+        .lay_out = lay_out,
 #endif
     };
 }

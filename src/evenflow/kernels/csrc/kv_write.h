@@ -67,14 +67,16 @@ inline void kv_write(const KvWriteArgs* record) {
     const KvWriteArgs& args = *record;
     const KvPool pool(args.pool);
     const PutToken put = put_token_of(args.pool.dtype);
-    clear_fresh_blocks(pool, args.slots, args.num_tokens);
-#pragma omp parallel for schedule(static) if (args.num_tokens >= PARALLEL_TOKENS)
-    for (int t = 0; t < args.num_tokens; ++t) {
+    const std::int32_t* slots = args.batch->slots;
+    const int num_tokens = args.batch->num_tokens;
+    clear_fresh_blocks(pool, slots, num_tokens);
+#pragma omp parallel for schedule(static) if (num_tokens >= PARALLEL_TOKENS)
+    for (int t = 0; t < num_tokens; ++t) {
         alignas(64) float key[MAX_HEAD_DIM], value[MAX_HEAD_DIM];
         for (int head = 0; head < pool.num_kv_heads; ++head) {
             read_row(args.key, t * args.key_stride + head * pool.head_dim, args.dtype, pool.head_dim, key);
             read_row(args.value, t * args.value_stride + head * pool.head_dim, args.dtype, pool.head_dim, value);
-            put(pool, args.slots[t], head, key, value);
+            put(pool, slots[t], head, key, value);
         }
     }
 }

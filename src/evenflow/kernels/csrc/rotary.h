@@ -15,8 +15,9 @@ inline void turn_head(const RotaryArgs& args, int token, int head, float* x) {
         const F32 factor = splat(inverse_rms(x, dim, args.eps));
         for (int d = 0; d < dim; d += LANES) store(x + d, load(x + d) * factor * load_first(weight + d, dim - d));
     }
-    const float* cos = args.cos + std::int64_t(token) * half;
-    const float* sin = args.sin + std::int64_t(token) * half;
+    const std::int64_t angle = args.by_token ? token : args.batch->positions[token];
+    const float* cos = args.cos + angle * half;
+    const float* sin = args.sin + angle * half;
     for (int d = 0; d < half; d += LANES) {
         const int left = half - d;
         const F32 a = load_first(x + d, left), b = load_first(x + half + d, left);
@@ -30,10 +31,12 @@ inline void rotary(const RotaryArgs* record) {
     const RotaryArgs& args = *record;
     const KvPool pool(args.pool);
     const PutToken put = put_token_of(args.pool.dtype);
-    clear_fresh_blocks(pool, args.slots, args.num_tokens);
+    const std::int32_t* slots = args.batch->slots;
+    const int num_tokens = args.batch->num_tokens;
+    clear_fresh_blocks(pool, slots, num_tokens);
     const int dim = pool.head_dim, kv_heads = pool.num_kv_heads, heads = args.num_heads;
-#pragma omp parallel for schedule(static) if (args.num_tokens >= PARALLEL_TOKENS)
-    for (int token = 0; token < args.num_tokens; ++token) {
+#pragma omp parallel for schedule(static) if (num_tokens >= PARALLEL_TOKENS)
+    for (int token = 0; token < num_tokens; ++token) {
         alignas(64) float x[MAX_HEAD_DIM + LANES], value[MAX_HEAD_DIM + LANES];
         const std::int64_t row = args.stride * token;
         for (int head = 0; head < heads + kv_heads; ++head) {
@@ -44,7 +47,7 @@ inline void rotary(const RotaryArgs* record) {
                 continue;
             }
             read_row(args.qkv, row + (head + kv_heads) * dim, args.dtype, dim, value);
-            put(pool, args.slots[token], head - heads, x, value);
+            put(pool, slots[token], head - heads, x, value);
         }
     }
 }
