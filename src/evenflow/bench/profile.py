@@ -32,7 +32,7 @@ from evenflow.models.llama import LlamaModel
 
 _WARM_UP_STEPS = 3
 _LEAST_PROMPT_TOKENS = 256  # a step has room for these while the first prompts are computed
-_BETWEEN = "between the kernels"
+_BETWEEN = "between the kernels, here"
 _KERNELS = {
     "int8_gemm": "GEMM",
     "bf16_gemm": "GEMM",
@@ -41,6 +41,8 @@ _KERNELS = {
     "rms_norm": "norms, with quantisation",
     "gated": "gates, with quantisation",
     "quantise": "quantisation of what attention gives",
+    "embed": "embedding and last sum",
+    "add": "embedding and last sum",
 }
 PARTS = (
     "schedule",

@@ -101,6 +101,34 @@ class NormArgs(Structure):
     )
 
 
+class EmbedArgs(Structure):
+    _fields_ = (
+        ("token_ids", c_void_p),
+        ("table", c_void_p),
+        ("out", c_void_p),
+        ("table_stride", c_int64),
+        ("out_stride", c_int64),
+        ("num_rows", c_int32),
+        ("dim", c_int32),
+        ("vocab", c_int32),
+        ("scale", c_float),
+        ("table_dtype", c_int32),
+        ("dtype", c_int32),
+    )
+
+
+class AddArgs(Structure):
+    _fields_ = (
+        ("to", c_void_p),
+        ("addend", c_void_p),
+        ("to_stride", c_int64),
+        ("addend_stride", c_int64),
+        ("num_rows", c_int32),
+        ("dim", c_int32),
+        ("dtype", c_int32),
+    )
+
+
 class GatedArgs(Structure):
     _fields_ = (("rows", RowsArgs), ("activation", c_int32))
 
@@ -227,4 +255,6 @@ class KernelTable(Structure):
         ("logprobs", ctypes.CFUNCTYPE(None, POINTER(LogprobArgs))),
         ("run", ctypes.CFUNCTYPE(None, POINTER(ProgramArgs))),
         ("lay_out", ctypes.CFUNCTYPE(None, POINTER(LayoutArgs))),
+        ("embed", ctypes.CFUNCTYPE(None, POINTER(EmbedArgs))),
+        ("add", ctypes.CFUNCTYPE(None, POINTER(AddArgs))),
     )

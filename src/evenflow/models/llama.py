@@ -71,7 +71,7 @@ class LlamaModel:
         """`dtype` is that of activations; the embedding's, if not given."""
         self.config = config
         self.dtype = embedding.dtype if dtype is None else dtype
-        self._embedding = embedding
+        self.embedding = embedding
         self.layers = tuple(layers)
         self.norm = norm
         self.head = head
@@ -83,15 +83,19 @@ class LlamaModel:
         }
 
     @property
+    def embedding_scale(self) -> float:
+        return 1.0 if self._embedding_scale is None else float(self._embedding_scale)
+
+    @property
     def weight_bytes(self) -> int:
         """Of memory. A head that is the embedding counts once."""
         layers = chain.from_iterable(layer.tensors for layer in self.layers)
-        kept = {id(tensor): tensor for tensor in (self._embedding, self.norm, *self.head.tensors, *layers)}
+        kept = {id(tensor): tensor for tensor in (self.embedding, self.norm, *self.head.tensors, *layers)}
         return sum(tensor.numel() * tensor.element_size() for tensor in kept.values() if tensor is not None)
 
     @property
     def device(self) -> torch.device:
-        return self._embedding.device
+        return self.embedding.device
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, positions: Tensor, attention: Attention, logit_rows: Tensor) -> Tensor:
@@ -100,7 +104,7 @@ class LlamaModel:
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """[T, hidden_size], scaled where the architecture does so."""
-        hidden = functional.embedding(token_ids, self._embedding).to(self.dtype)
+        hidden = functional.embedding(token_ids, self.embedding).to(self.dtype)
         return hidden if self._embedding_scale is None else hidden * self._embedding_scale
 
     @torch.inference_mode()

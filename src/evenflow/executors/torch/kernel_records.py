@@ -6,7 +6,7 @@ A left side of a product is `Rows`: int8 with scales, or bf16 with rows and colu
 import torch
 from torch import Tensor
 
-from evenflow.kernels.abi import DTYPE_CODES, Bf16GemmArgs, Int8GemmArgs, NormArgs, RowsArgs
+from evenflow.kernels.abi import DTYPE_CODES, AddArgs, Bf16GemmArgs, EmbedArgs, Int8GemmArgs, NormArgs, RowsArgs
 from evenflow.kernels.operators import BF16_K_STEP, TILE_ROWS, Bf16Weight, Int8Rows, Int8Weight
 from evenflow.models.linear import Bf16Linear, Int8Linear, Linear
 
@@ -34,6 +34,33 @@ def rows_to(args: RowsArgs, out: Rows) -> RowsArgs:
 
 def norm_of(hidden: Tensor, weight: Tensor, eps: float, out: Rows) -> NormArgs:
     return NormArgs(rows=rows_to(rows_from(hidden, hidden.shape[1]), out), weight=weight.data_ptr(), eps=eps)
+
+
+def embed_of(table: Tensor, scale: float, out: Tensor) -> EmbedArgs:
+    assert out.dtype in (table.dtype, torch.float32)  # else it would be rounded twice, and here only once
+    return EmbedArgs(
+        table=table.data_ptr(),
+        out=out.data_ptr(),
+        table_stride=table.stride(0),
+        out_stride=out.stride(0),
+        dim=table.shape[1],
+        vocab=table.shape[0],
+        scale=scale,
+        table_dtype=DTYPE_CODES[table.dtype],
+        dtype=DTYPE_CODES[out.dtype],
+    )
+
+
+def sum_of(to: Tensor, addend: Tensor) -> AddArgs:
+    assert to.shape == addend.shape and to.dtype == addend.dtype
+    return AddArgs(
+        to=to.data_ptr(),
+        addend=addend.data_ptr(),
+        to_stride=to.stride(0),
+        addend_stride=addend.stride(0),
+        dim=to.shape[1],
+        dtype=DTYPE_CODES[to.dtype],
+    )
 
 
 def product_of(linear: Linear, rows: Rows, out: Tensor) -> ProductArgs:

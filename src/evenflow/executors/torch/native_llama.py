@@ -1,10 +1,10 @@
 """The decoder as a program of native kernels, with nothing between them: products, fused norms, rotary and gates.
 
-    hidden             the residual stream: fp32 beside int8 products, bf16 beside bf16 ones
+    embed -> hidden    the residual stream: fp32 beside int8 products, bf16 beside bf16 ones
       | add, norm, quantise             one kernel, which also folds in what the layer before left
     qkv product -> rotary, KV write -> attention -> quantise -> output product
       | add, norm, quantise
-    gate/up product -> gate, quantise -> down product          left for the next layer's norm to add
+    gate/up product -> gate, quantise -> down product          left for the next layer's norm to add, or the end's sum
 
 (bf16 has no quantisation, and is otherwise the same.) `LlamaModel` is the same arithmetic where there are no kernels.
 
@@ -19,7 +19,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from evenflow.executors.torch.kernel_records import Rows, norm_of, product_of, rows_from, rows_to, tiled_rows
+from evenflow.executors.torch.kernel_records import (
+    Rows,
+    embed_of,
+    norm_of,
+    product_of,
+    rows_from,
+    rows_to,
+    sum_of,
+    tiled_rows,
+)
 from evenflow.executors.torch.kv_memory import KVMemory
 from evenflow.executors.torch.layout import BatchLayout
 from evenflow.executors.torch.logits import Logits
@@ -135,12 +144,11 @@ class NativeLlama:
     @torch.inference_mode()
     def hidden(self, token_ids: Tensor, positions: Tensor, attention: object = None, /) -> Tensor:
         """[T, hidden_size], what the last layer leaves; valid until the next call."""
+        assert token_ids.dtype == positions.dtype == torch.int64
         num_tokens = len(token_ids)
-        hidden = self._buffers.hidden[:num_tokens]
-        hidden.copy_(self._model.embed(token_ids))
-        self._batch.positions = positions.data_ptr()
+        self._embed.token_ids, self._batch.positions = token_ids.data_ptr(), positions.data_ptr()
         self._program.run(num_tokens)
-        return hidden.add_(self._buffers.added[:num_tokens])
+        return self._buffers.hidden[:num_tokens]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, /) -> Logits:
@@ -158,9 +166,14 @@ class NativeLlama:
         }
         self._head = NativeHead(self._model, self._table, self._buffers.narrow)
         self._program = self.program_class(self._table)
+        hidden, added = self._buffers.hidden, self._buffers.added
+        self._embed = embed_of(self._model.embedding, self._model.embedding_scale, hidden)
+        self._program.add("embed", self._embed, counter=(self._embed, "num_rows"))
         for index in range(config.num_layers):
             self._add_attention(index)
             self._add_mlp(index)
+        total = sum_of(hidden, added)
+        self._program.add("add", total, counter=(total, "num_rows"))
 
     def _add_attention(self, index: int) -> None:
         layer, buffers = self._model.layers[index], self._buffers

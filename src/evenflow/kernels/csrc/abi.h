@@ -99,6 +99,32 @@ struct NormArgs {
     float eps;
 };
 
+// Row token_ids[i] of a table [vocab, dim], times scale, to row i of `out`.
+struct EmbedArgs {
+    const std::int64_t* token_ids;  // [num_rows]
+    const void* table;
+    void* out;
+    std::int64_t table_stride;  // elements
+    std::int64_t out_stride;    // elements
+    std::int32_t num_rows;
+    std::int32_t dim;
+    std::int32_t vocab;
+    float scale;
+    DType table_dtype;
+    DType dtype;  // of out
+};
+
+// to += addend, rows of dim elements.
+struct AddArgs {
+    void* to;
+    const void* addend;
+    std::int64_t to_stride;  // elements
+    std::int64_t addend_stride;
+    std::int32_t num_rows;
+    std::int32_t dim;
+    DType dtype;
+};
+
 // out = activation(gate) * up, the two side by side in rows of 2 * dim.
 struct GatedArgs {
     RowsArgs rows;
@@ -222,6 +248,8 @@ struct KernelTable {
     void (*logprobs)(const LogprobArgs*);
     void (*run)(const ProgramArgs*);
     void (*lay_out)(LayoutArgs*);
+    void (*embed)(const EmbedArgs*);
+    void (*add)(const AddArgs*);
 };
 
 // One per translation unit isa_*.cpp.

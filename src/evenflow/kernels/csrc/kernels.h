@@ -8,6 +8,7 @@
 #include "kv_write.h"
 #include "layout.h"
 #include "program.h"
+#include "residual.h"
 #include "rms_norm.h"
 #include "rotary.h"
 #if !defined(EVENFLOW_UNIT_BELOW)
@@ -39,6 +40,8 @@ inline KernelTable every_kernel(const char* isa) {
         .run = run,
         .lay_out = lay_out,
 #endif
+        .embed = embed,
+        .add = add,
     };
 }
 
