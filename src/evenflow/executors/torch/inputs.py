@@ -13,9 +13,8 @@ work per token. The arithmetic on what it gives has one face and two bodies: one
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, compress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -29,8 +28,7 @@ from evenflow.executors.torch.torch_inputs import TorchArrangement
 from evenflow.kernels.native import Kernels, load_kernels
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepInputs:
+class StepInputs(NamedTuple):
     """Valid until the next `build`. `sampling_*` and `places` have one entry per chunk that samples: its request, its
     row, and how many output tokens it has already."""
 

@@ -5,7 +5,6 @@ sequence i:  query rows   query_start[i] .. query_start[i + 1] - 1      its chun
              block table  block_tables[i, position // block_size]       what lies beyond the last position is not read
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,21 +14,13 @@ from torch import Tensor
 Int32Array = NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLayout:
-    """`slots[t]` is where token t's key and value go: block * block_size + offset."""
+class BatchLayout(NamedTuple):
+    """`slots[t]` is where token t's key and value go: block * block_size + offset. All contiguous."""
 
     query_start: Int32Array
     context_len: Int32Array
     block_tables: Int32Array
     slots: Int32Array
-
-    def __post_init__(self) -> None:
-        for name in ("query_start", "context_len", "block_tables", "slots"):
-            array = getattr(self, name)
-            assert array.dtype == np.int32 and array.flags.c_contiguous, name
-        assert len(self.query_start) == len(self.context_len) + 1 == len(self.block_tables) + 1
-        assert self.query_start[-1] == len(self.slots)
 
     @property
     def num_seqs(self) -> int:
@@ -65,4 +56,8 @@ def build_layout(
     positions = token_positions(query_start, context_len)
     rows = np.repeat(np.arange(len(context_len)), np.diff(query_start))
     slots = block_tables[rows, positions // block_size] * np.int32(block_size) + positions % block_size
-    return BatchLayout(query_start, context_len, block_tables, slots.astype(np.int32, copy=False))
+    layout = BatchLayout(query_start, context_len, block_tables, slots.astype(np.int32, copy=False))
+    for name, array in layout._asdict().items():
+        assert array.dtype == np.int32 and array.flags.c_contiguous, name
+    assert len(query_start) == len(context_len) + 1 == len(block_tables) + 1
+    return layout
