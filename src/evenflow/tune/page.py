@@ -29,7 +29,10 @@ def tune_page(found: Found, facts: Mapping[str, str], notes: Sequence[str]) -> s
         tiles=list(_tiles(found)),
         misses=[] if found.keeps_limits else list(_misses(found)),
         race=_race_table(found),
-        race_note="Intervals are at 95 %, of the load and of the machine within the runs; the rounds were interleaved.",
+        race_note=(
+            "Against the best of those that ran to the end, at 95 %: a round is one observation, so what the machine "
+            "does from one run to the next is in it. The rounds were interleaved."
+        ),
         prediction=_prediction_table(found),
         frontier_charts=[chart.render() for chart in frontier_charts(found)],
         frontier=_candidate_table(frontier(ranking.candidates), found),
@@ -39,7 +42,8 @@ def tune_page(found: Found, facts: Mapping[str, str], notes: Sequence[str]) -> s
         contenders=_candidate_table(ranking.contenders, found, twins=ranking.twins),
         set_note=(
             f"Paired by request over {ranking.num_blocks} blocks of neighbouring requests. same: knobs that never "
-            "bound, so that the run is the same to the last digit."
+            "bound, so that the run is the same to the last digit; the one with the most room (seats, KV) and the "
+            "smallest steps stands for them, and no live time is spent on telling them apart."
         ),
         effects=[_effect(effect, ranking, space, centre, found) for effect in effects(ranking, space, centre)],
         skipped=_skipped(found),
@@ -83,7 +87,7 @@ def _candidate_table(
         row += [Text(shown_seconds(value(each.run, statistic))) for statistic in HEADLINE]
         row += [Text(f"{against.ratio:.0%}", "" if against.ratio <= 1 else "worse") for against in each.limits]
         if twins is not None:
-            row.append(Text(str(len(twins[index])) if twins[index] else ""))
+            row.append(Text("; ".join(map(space.label, twins[index])), "text"))
         marks = ["chosen"] if each.cell == found.choice.cell else []
         marks += [f"guessed {outside[each.cell]:.0%}"] if each.cell in outside else []
         rows.append([*row, Text(", ".join(marks), "better" if "chosen" in marks else "withheld")])
@@ -168,7 +172,7 @@ def _race_table(found: Found) -> Table | None:
         race = stage.race
         if race is None or race.standing is None:
             continue
-        out, failed = dict(race.out), dict(race.failed)
+        out, failed, against = dict(race.out), dict(race.failed), dict(race.standing.against_best)
         for cell in race.cells:
             run = race.runs_of(cell)
             mark = failed.get(cell) or out.get(cell) or ("chosen" if cell == found.choice.cell else "not told worse")
@@ -177,20 +181,25 @@ def _race_table(found: Found) -> Table | None:
                 rows.append([Text(space.label(cell)), *(Text("") for _ in range(3 + len(HEADLINE))), last])
                 continue
             (each,) = rank([(cell, run)], goal).candidates
-            between = f"{each.low:.4g} to {each.high:.4g}" if each.low is not None and each.high is not None else ""
             rows.append(
                 [
                     Text(space.label(cell)),
                     Text(str(sum(cell in each for each in race.rounds))),
                     Text(objective_text(each, goal)),
-                    Text(between if goal.objective.statistic is None else ""),
+                    Text(_against(against.get(cell))),
                     *(Text(shown_seconds(value(run, statistic))) for statistic in HEADLINE),
                     last,
                 ]
             )
     if not rows:
         return None
-    return [header("", "rounds", goal.objective.title, "interval", *(s.title for s in HEADLINE), ""), *rows]
+    return [header("", "rounds", goal.objective.title, "against the best", *(s.title for s in HEADLINE), ""), *rows]
+
+
+def _against(lost: Interval | None) -> str:
+    if lost is None or lost.low is None or lost.high is None:
+        return ""
+    return f"{lost.estimate:+.1%} ({lost.low:+.1%} to {lost.high:+.1%})"
 
 
 def _prediction_table(found: Found) -> Table:

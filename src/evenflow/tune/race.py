@@ -4,25 +4,34 @@
     round 2   C A B      so that what happens to the machine over the rounds meets all alike
     round 3   B . A      C was told worse, and is out
 
-After every round all rounds are judged together as one long run: stretches of time are resampled within the rounds,
-the same for all. Looking K times at an error of e / K each is at most e in all (Bonferroni): whenever the race stops,
-the chance that the best configuration was thrown out is at most e, as far as chance in the load and in the machine
-*within* runs goes. What changes between runs no interval over requests can know: nobody is out before two rounds, nor
-without having been worse in each of them.
+Two kinds of chance are asked after every round, and both must deny it before anything is told:
+
+    the load       all rounds together as one long run: stretches of time are resampled within the rounds, the same
+                   for all. Other requests could have come.
+    the machine    each round is one observation (blocked.py): other minutes could have come. However many requests a
+                   run has, they share its minutes.
+
+Looking K times at an error of e / K each is at most e in all (Bonferroni): whenever the race stops, the chance that the
+best configuration was thrown out is at most e. On a machine that is never the same two or three rounds tell little
+apart, and the race then goes on until its rounds are over.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import expm1, inf, log, sqrt
+from statistics import fmean, stdev
 
 import numpy as np
 
-from evenflow.replay.bootstrap import Sample
+from evenflow.replay.bootstrap import Interval, Sample
+from evenflow.tune.blocked import Blocked, Run, blocked
 from evenflow.tune.effects import objective_value, relative_difference, value
-from evenflow.tune.objective import Goal
+from evenflow.tune.objective import Goal, Limit
 from evenflow.tune.observations import Observations
 from evenflow.tune.ranking import Candidate, Kept, Ranking, rank
 from evenflow.tune.space import Cell
+from evenflow.tune.student import student_t
 
 ERROR = 0.05
 # Configurations that differ by less are the same for whoever serves with them.
@@ -38,13 +47,17 @@ class Stop(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """After some rounds. `running` are to run again unless `stop` says why not; `ranking` is of all with any run."""
+    """After some rounds. `running` are to run again unless `stop` says why not; `ranking` is of all with any run.
+
+    `against_best` is how far the objective of each is above or below the best one's, as a share, by rounds; at 95 %.
+    """
 
     num_rounds: int
     ranking: Ranking
     running: tuple[Cell, ...]
     out: tuple[tuple[Cell, str], ...]
     stop: Stop | None
+    against_best: tuple[tuple[Cell, Interval], ...] = ()
 
 
 Round = Mapping[Cell, Observations]
@@ -58,18 +71,58 @@ def stand(rounds: Sequence[Round], goal: Goal, *, max_rounds: int, error: float 
     running = [cell for cell in entered if all(cell in each for each in rounds)]
     out = {cell: "was out, or failed, before the last round" for cell in entered if cell not in running}
     ranking = rank([(cell, combined([each[cell] for each in rounds])) for cell in running], goal, confidence=confidence)
+    machine = _by_rounds(rounds, running, goal)
     if len(rounds) >= _MIN_ROUNDS:
-        out |= dict(_worse(rounds, ranking, running, goal))
+        out |= dict(_worse(rounds, ranking, machine, running, goal))
     left = tuple(cell for cell in running if cell not in out)
-    return Standing(len(rounds), ranking, left, tuple(out.items()), _stop(left, ranking, len(rounds), max_rounds))
+    stop = _stop(left, ranking, machine, len(rounds), max_rounds)
+    return Standing(len(rounds), ranking, left, tuple(out.items()), stop, tuple(_against_best(ranking, machine)))
 
 
-def _worse(rounds: Sequence[Round], ranking: Ranking, running: Sequence[Cell], goal: Goal) -> list[tuple[Cell, str]]:
+def log_loss(run: Observations, goal: Goal) -> float:
+    """The logarithm of the objective, less is better; infinite for one that is not to be had at all."""
+    found = objective_value(run, goal)
+    if goal.objective.more_is_better:
+        return -log(found) if found > 0.0 else inf
+    return log(found) if found > 0.0 else -inf
+
+
+def _by_rounds(rounds: Sequence[Round], running: Sequence[Cell], goal: Goal) -> Blocked | None:
+    """Of those whose objective is a number in every round."""
+    losses = {cell: [log_loss(each[cell], goal) for each in rounds] for cell in running}
+    runs = [
+        Run(cell.key, number, loss)
+        for cell, found in losses.items()
+        if all(abs(each) < inf for each in found)
+        for number, loss in enumerate(found)
+    ]
+    return blocked(runs) if runs else None
+
+
+def _against_best(ranking: Ranking, machine: Blocked | None) -> Iterator[tuple[Cell, Interval]]:
+    best = ranking.best
+    if best is None or machine is None or best.cell.key not in machine.settings:
+        return
+    for each in ranking.candidates:
+        if each.cell.key not in machine.settings or each is best:
+            continue
+        lost = machine.difference(best.cell.key, each.cell.key)
+        low, high = lost.low, lost.high
+        if low is None or high is None:
+            continue
+        if ranking.goal.objective.more_is_better:
+            yield each.cell, Interval(expm1(-lost.estimate), expm1(-high), expm1(-low))
+        else:
+            yield each.cell, Interval(expm1(lost.estimate), expm1(low), expm1(high))
+
+
+def _worse(
+    rounds: Sequence[Round], ranking: Ranking, machine: Blocked | None, running: Sequence[Cell], goal: Goal
+) -> list[tuple[Cell, str]]:
     best = ranking.best
     if best is None:
         return []
     members = {each.cell for each in ranking.contenders}.union(*ranking.twins)
-    sign = 1.0 if goal.objective.more_is_better else -1.0
     found = []
     for cell in running:
         mine = ranking.of(cell)
@@ -77,17 +130,30 @@ def _worse(rounds: Sequence[Round], ranking: Ranking, running: Sequence[Cell], g
         if cell == best.cell or mine.low is None:  # too few requests for any interval: nothing is told
             continue
         missed = [against.limit for against in mine.limits if against.kept is Kept.NO]
-        if missed and all(_misses(each[cell], goal) for each in rounds):
+        if any(_told_missed(limit, [each[cell] for each in rounds], ranking.confidence) for limit in missed):
             found.append((cell, f"misses {', '.join(map(str, missed))}"))
-        elif cell not in members and all(
-            sign * objective_value(each[cell], goal) < sign * objective_value(each[best.cell], goal) for each in rounds
-        ):
-            found.append((cell, f"is worse in {goal.objective.title}, in every round"))
+        elif cell not in members and _told_worse(cell, best.cell, machine, rounds, ranking):
+            found.append((cell, f"is worse in {goal.objective.title}, whatever the machine does from round to round"))
     return found
 
 
-def _misses(run: Observations, goal: Goal) -> bool:
-    return any(value(run, limit.statistic) > limit.seconds for limit in goal.limits)
+def _told_worse(cell: Cell, best: Cell, machine: Blocked | None, rounds: Sequence[Round], ranking: Ranking) -> bool:
+    if machine is None or best.key not in machine.settings:
+        return False
+    if cell.key not in machine.settings:  # nothing to take a logarithm of
+        return all(log_loss(each[cell], ranking.goal) == inf for each in rounds)
+    num = max(1, len(machine.settings) - 1)
+    low = machine.difference(best.key, cell.key, level=ranking.confidence, comparisons=num).low
+    return low is not None and low > 0.0
+
+
+def _told_missed(limit: Limit, runs: Sequence[Observations], confidence: float) -> bool:
+    """In rounds like these: by Student's interval of the mean logarithm, without a pair to take the minutes out."""
+    ratios = [value(run, limit.statistic) / limit.seconds for run in runs]
+    if min(ratios) <= 1.0 or inf in ratios:
+        return min(ratios) == inf
+    logs = [log(ratio) for ratio in ratios]
+    return fmean(logs) > student_t(confidence, len(logs) - 1) * stdev(logs) / sqrt(len(logs))
 
 
 def _candidate(ranking: Ranking, cell: Cell) -> Candidate:
@@ -96,28 +162,38 @@ def _candidate(ranking: Ranking, cell: Cell) -> Candidate:
     return found
 
 
-def _stop(left: Sequence[Cell], ranking: Ranking, num_rounds: int, max_rounds: int) -> Stop | None:
+def _stop(
+    left: Sequence[Cell], ranking: Ranking, machine: Blocked | None, num_rounds: int, max_rounds: int
+) -> Stop | None:
     if len(left) <= 1:
         return Stop.ONE_LEFT
-    if num_rounds >= _MIN_ROUNDS and ranking.best is not None and _practically_equal(left, ranking):
+    if num_rounds >= _MIN_ROUNDS and _practically_equal(left, ranking, machine):
         return Stop.EQUAL
     return Stop.OUT_OF_ROUNDS if num_rounds >= max_rounds else None
 
 
-def _practically_equal(left: Sequence[Cell], ranking: Ranking) -> bool:
+def _practically_equal(left: Sequence[Cell], ranking: Ranking, machine: Blocked | None) -> bool:
     """By the intervals of their objectives' ratios to the best, and with every limit told kept."""
     best = ranking.best
-    assert best is not None
+    if best is None or machine is None or not all(cell.key in machine.settings for cell in (best.cell, *left)):
+        return False
     for cell in left:
         mine = _candidate(ranking, cell)
         if any(against.kept is not Kept.YES for against in mine.limits):
             return False
         if cell == best.cell:
             continue
-        lost = relative_difference(best, mine, ranking.goal, level=ranking.confidence)
-        if lost.low is None or lost.high is None or max(abs(lost.low), abs(lost.high)) > PRACTICALLY_EQUAL:
+        by_load = relative_difference(best, mine, ranking.goal, level=ranking.confidence)
+        by_round = machine.difference(
+            best.cell.key, cell.key, level=ranking.confidence, comparisons=max(1, len(left) - 1)
+        )
+        if not (_within(by_load, PRACTICALLY_EQUAL) and _within(by_round, log(1.0 + PRACTICALLY_EQUAL))):
             return False
     return True
+
+
+def _within(lost: Interval, most: float) -> bool:
+    return lost.low is not None and lost.high is not None and max(abs(lost.low), abs(lost.high)) <= most
 
 
 def combined(runs: Sequence[Observations]) -> Observations:

@@ -13,8 +13,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from evenflow.replay.bootstrap import Floats
 from evenflow.tune.confidence_set import CONFIDENCE, confidence_set
+from evenflow.tune.equal import equal_cells
 from evenflow.tune.objective import Goal, Limit
 from evenflow.tune.observations import Observations
 from evenflow.tune.resampled import Figures, Resampler, resampler_of
@@ -84,7 +84,7 @@ class Ranking:
     """`best` is None if no configuration keeps the limits; `contenders` then holds the nearest misses.
 
     `contenders` come in the order in which they should be tried, the best first; each stands for itself and for those
-    whose runs were the same to the last digit (`twins`).
+    whose runs were the same to the last digit (`twins`, equal.py).
     """
 
     goal: Goal
@@ -97,6 +97,13 @@ class Ranking:
 
     def of(self, cell: Cell) -> Candidate | None:
         return next((each for each in self.candidates if each.cell == cell), None)
+
+    def equal_to(self, cell: Cell) -> tuple[Cell, ...]:
+        """The others whose runs were the same, of a contender."""
+        for one, others in zip(self.contenders, self.twins, strict=True):
+            if cell == one.cell or cell in others:
+                return tuple(each for each in (one.cell, *others) if each != cell)
+        return ()
 
     def next_best(self) -> Candidate | None:
         """Who would be the best but for the contenders and those whose runs were the same."""
@@ -137,6 +144,8 @@ def rank(
     best = _best([candidates[index] for index in legal], goal)
     contenders = _contenders(candidates, best, found, goal, resampler, tolerance, confidence)
     firsts, twins = _without_twins(contenders)
+    if best is not None:
+        best = next((one for one, others in zip(firsts, twins, strict=True) if best.cell in others), best)
     return Ranking(goal, tuple(candidates), best, firsts, twins, confidence, resampler.blocks.num)
 
 
@@ -223,20 +232,7 @@ def _promise(candidate: Candidate, best: Candidate, sign: float) -> tuple[bool, 
 
 
 def _without_twins(contenders: Sequence[Candidate]) -> tuple[tuple[Candidate, ...], tuple[tuple[Cell, ...], ...]]:
-    """A knob that never bound makes runs that are the same; one of them is enough to try."""
-    groups: list[list[Candidate]] = []
-    for each in contenders:
-        for group in groups:
-            if _same(group[0].run, each.run):
-                group.append(each)
-                break
-        else:
-            groups.append([each])
-    return tuple(group[0] for group in groups), tuple(tuple(each.cell for each in group[1:]) for group in groups)
-
-
-def _same(one: Observations, other: Observations) -> bool:
-    def equal(a: Floats, b: Floats) -> bool:
-        return len(a) == len(b) and bool(np.array_equal(a, b))
-
-    return all(equal(one.samples[key].values, other.samples[key].values) for key in ("ttft", "e2e"))
+    """In the order of the contenders. The one that stands for equal ones is not the one that happened to come first."""
+    by_cell = {each.cell: each for each in contenders}
+    groups = equal_cells([(each.cell, each.run) for each in contenders])
+    return tuple(by_cell[group[0]] for group in groups), tuple(group[1:] for group in groups)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Protocol
 
 from evenflow.core.errors import EvenflowError
@@ -27,6 +26,7 @@ from evenflow.tune.race import Round, Standing, combined, stand
 from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.settings import Illegal, Settings, settings_of
 from evenflow.tune.space import Cell, Space
+from evenflow.tune.turns import turns
 
 _MOST_STAND_INS = 3
 
@@ -221,10 +221,8 @@ def _race(
     running: Sequence[Cell] = tuple(entrants)
     waiting = list(reserve)
     entered: list[Cell] = []
-    rng = Random(what.load.seed)
     for number in range(what.budget.max_rounds):
-        order = list(running)
-        rng.shuffle(order)
+        order = turns(sorted(running, key=lambda each: each.key), number, what.load.seed)
         ran: dict[Cell, Observations] = {}
         for place, cell in enumerate(order):
             watch.racing(stage, number + 1, what.space.label(cell), place + 1, len(order))

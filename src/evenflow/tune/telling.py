@@ -45,6 +45,12 @@ def sentences(found: Found) -> Iterator[str]:
             f"{num} of {len(ranking.candidates)} configurations cannot be told from the best by these requests at "
             f"{ranking.confidence:.0%} or are within {what.tolerance:.0%} of it, which is how far the cost may be off"
         )
+    equal = ranking.equal_to(choice.cell)
+    if equal:
+        yield (
+            f"the same, step for step, as simulated: {'; '.join(map(what.space.label, equal))}; of equal ones the one "
+            "with the most room (seats, KV) and the smallest steps stands for all"
+        )
     yield from _live_sentences(found)
     outside = found.stages[-1].grid.outside
     if outside:
