@@ -50,6 +50,7 @@ class Standing:
     """After some rounds. `running` are to run again unless `stop` says why not; `ranking` is of all with any run.
 
     `against_best` is how far the objective of each is above or below the best one's, as a share, by rounds; at 95 %.
+    `machine` has the rounds of those that ran in all.
     """
 
     num_rounds: int
@@ -58,6 +59,7 @@ class Standing:
     out: tuple[tuple[Cell, str], ...]
     stop: Stop | None
     against_best: tuple[tuple[Cell, Interval], ...] = ()
+    machine: Blocked | None = None
 
 
 Round = Mapping[Cell, Observations]
@@ -76,7 +78,9 @@ def stand(rounds: Sequence[Round], goal: Goal, *, max_rounds: int, error: float 
         out |= dict(_worse(rounds, ranking, machine, running, goal))
     left = tuple(cell for cell in running if cell not in out)
     stop = _stop(left, ranking, machine, len(rounds), max_rounds)
-    return Standing(len(rounds), ranking, left, tuple(out.items()), stop, tuple(_against_best(ranking, machine)))
+    return Standing(
+        len(rounds), ranking, left, tuple(out.items()), stop, tuple(_against_best(ranking, machine)), machine
+    )
 
 
 def log_loss(run: Observations, goal: Goal) -> float:

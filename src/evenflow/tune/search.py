@@ -27,6 +27,7 @@ from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.settings import Illegal, Settings, settings_of
 from evenflow.tune.space import Cell, Space
 from evenflow.tune.turns import turns
+from evenflow.tune.weigh import chosen
 
 _MOST_STAND_INS = 3
 
@@ -114,6 +115,8 @@ class Found:
     simulated_seconds: float
     live_seconds: float
     resumed: bool
+    weighed: str | None = None
+    """Why the choice is not who was best live, if it is not."""
 
     @property
     def predicted(self) -> Ranking:
@@ -153,7 +156,7 @@ def search(what: Search, journal: Journal, folder: Path, live: Live | None, watc
         if refitted is None:
             break
         cost = refitted
-    choice, is_live = _choice(stages)
+    choice, is_live, weighed = _choice(stages, what.tolerance)
     return Found(
         what,
         tuple(stages),
@@ -162,6 +165,7 @@ def search(what: Search, journal: Journal, folder: Path, live: Live | None, watc
         journal.seconds_of(live=False),
         journal.seconds_of(live=True),
         resumed,
+        weighed,
     )
 
 
@@ -192,15 +196,16 @@ def _refit(cost: StepCost, journal: Journal, folder: Path, live: Live, stage: in
     return found
 
 
-def _choice(stages: Sequence[Stage]) -> tuple[Candidate, bool]:
+def _choice(stages: Sequence[Stage], tolerance: float) -> tuple[Candidate, bool, str | None]:
     """Of the last race that told anything; else the most promising that did not fail where it was tried."""
     for stage in reversed(stages):
         if stage.race is not None and stage.race.standing is not None:
-            return stage.race.standing.ranking.nearest, True
+            choice, why = chosen(stage.race.standing, stages[-1].ranking, tolerance)
+            return choice, True, why
     ranking = stages[-1].ranking
     failed = {cell for stage in stages if stage.race is not None for cell, _ in stage.race.failed}
     left = [each for each in ranking.contenders if each.cell not in failed]
-    return next(iter(left), ranking.nearest), False
+    return next(iter(left), ranking.nearest), False, None
 
 
 def _race(

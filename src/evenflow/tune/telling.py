@@ -74,6 +74,8 @@ def _live_sentences(found: Found) -> Iterator[str]:
         again = "again, with the refitted cost: " if number else ""
         why = race.standing.stop.value if race.standing.stop is not None else "nothing was left to run"
         yield f"{again}{len(race.cells)} configurations raced over {len(race.rounds)} rounds, until {why}"
+    if found.weighed is not None:
+        yield found.weighed
 
 
 def shown_seconds(seconds: float) -> str:
