@@ -66,6 +66,8 @@ class Newcomers:
         """It runs, or has ended."""
         queue = self._classes[state.place.service_class]
         del queue.states[state.request.id]
+        if not queue.states:
+            queue.states.clear()  # the table that a burst has left
         self._count(queue, state, -1)
         if state.request.ttft_deadline is not None:
             self._num_deadlines -= 1

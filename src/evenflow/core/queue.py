@@ -56,6 +56,8 @@ class FlowQueue:
 
     def remove(self, state: RequestState) -> None:
         del self._live[state.request.id]
+        if not self._live:
+            self._live.clear()  # the table that a burst has left
         if len(self._heap) > 2 * len(self._live) + 8:
             self._heap = [entry for entry in self._heap if self._is_live(entry)]
             heapify(self._heap)

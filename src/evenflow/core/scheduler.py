@@ -191,6 +191,8 @@ class Scheduler:
         state.move_to(RequestStatus.FINISHED)
         state.finish_reason = reason
         del self._states[state.request.id]
+        if not self._states:
+            self._states.clear()  # a dict that was large stays so, empty or not, until it is told
         self._house.policy.fairness.ended(state.request.id)
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
             self._learned.output_lengths.observe(state.place.service_class, state.num_output_tokens)

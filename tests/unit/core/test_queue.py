@@ -1,6 +1,7 @@
 """One flow of waiting requests: order, leaving from the middle, and its cost. The random walk is in property/."""
 
 import gc
+import tracemalloc
 
 from evenflow.core.queue import FlowQueue
 from evenflow.core.request import Request, RequestId, RequestState, SamplingParams
@@ -104,3 +105,26 @@ def test_each_operation_costs_the_logarithm_of_the_number_waiting() -> None:
     before = _Counted.comparisons
     queue.followers(8)
     assert _Counted.comparisons - before < 100
+
+
+def test_a_burst_leaves_no_table_behind() -> None:
+    """A dict that has been large stays as large when it is empty: 100 KB after 4,000 that waited."""
+    burst = [state(f"s{number}", float(number)) for number in range(4000)]
+    queue = FlowQueue()
+    gc.collect()  # dead tuples that the interpreter keeps for reuse would be taken uncounted
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for each in burst:
+            queue.push(each)
+        full, _ = tracemalloc.get_traced_memory()
+        for each in burst:
+            queue.remove(each)
+        gc.collect()  # nor are those that it keeps now the queue's
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert full - before > 300_000, "there was something to leave behind"
+    assert after - before < 20_000
+    queue.push(burst[0])
+    assert queue.head() is burst[0]
