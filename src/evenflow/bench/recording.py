@@ -11,12 +11,11 @@ from pathlib import Path
 from statistics import median
 from typing import TypeGuard
 
-from evenflow.bench.policies.loads import warm_up
+from evenflow.bench.policies.loads import w1_load, warm_up
 from evenflow.bench.policies.play import Played, engine_on, play_in_turns
 from evenflow.bench.recorder import Recorder, by_step, replayed
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.policy.presets import policy_of
-from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.build import load_model
 from evenflow.engine.config import EngineConfig
 from evenflow.workload.peer_format import PeerRequest
@@ -84,7 +83,7 @@ def measure(
             # Who begins would have the machine to itself at the end: they take turns at that too.
             names = sorted(engines, reverse=bool(number % 2))
             in_turn = {name: engines[name] for name in names}
-            played = play_in_turns(in_turn, _load(workload, number), after_step={"recording": recorder.take})
+            played = play_in_turns(in_turn, w1_load(workload, number), after_step={"recording": recorder.take})
             recorder.settle()
         found.append(_round(played, recorder, log))
         events = played["recording"].events
@@ -116,19 +115,6 @@ def _decoding(step: StepRecord, log: Path) -> float:
         for n in range(_DECODING_STEPS)
     ]
     return sum(replayed(steps, log, goes=_GOES))
-
-
-def _load(workload: Sequence[PeerRequest], number: int) -> list[Request]:
-    sampling = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-    return [
-        Request(
-            RequestId(f"w1-{number}-{index}"),
-            tuple(each.prompt_token_ids),
-            replace(sampling, max_tokens=each.max_tokens),
-            arrival_time=0.0,
-        )
-        for index, each in enumerate(workload)
-    ]
 
 
 def _round(played: Mapping[str, Played], recorder: Recorder, log: Path) -> RecordingCost:

@@ -51,6 +51,11 @@ for _name, _where, _help in (
         "Calibrate, run other traffic live, simulate it, and hold one against the other.",
     ),
     (
+        "floor",
+        "bench_floor:floor",
+        "Run W1, and after each step its matrix products alone, and print how much of the steps they are.",
+    ),
+    (
         "recording",
         "bench_recording:recording",
         "Run W1 with and without the event log and the folds, in turns, and print what recording costs.",

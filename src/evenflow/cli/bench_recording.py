@@ -1,6 +1,7 @@
 """`evenflow bench recording`: what the event log and the folds cost."""
 
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from evenflow.cli.options import EngineOptions, Switch
 from evenflow.cli.progress import model_on_disk, saying
 from evenflow.engine.config import EngineConfig
 from evenflow.models.tokenizer import load_tokenizer
-from evenflow.workload.peer_format import generate, read_workload
+from evenflow.workload.peer_format import PeerRequest, generate, read_workload
 
 
 def recording(
@@ -40,19 +41,21 @@ def recording(
     """
     path = model_on_disk(engine.model)
     with saying(Console(stderr=True)) as progress, tempfile.TemporaryDirectory() as folder:
-        if workload is not None:
-            requests = read_workload(workload).w1
-        else:
-            progress("generating the standard workload")
-            requests = generate(load_tokenizer(path)).w1
         cost = measure_recording(
             replace(engine, model=str(path)),
-            requests[:limit],
+            w1_of(workload, path, progress)[:limit],
             Path(folder) / "events.jsonl",
             rounds=rounds,
             progress=progress,
         )
     print(msgspec.json.format(msgspec.json.encode(asdict(cost) | {"met": cost.met})).decode() if json else _text(cost))
+
+
+def w1_of(workload: Path | None, model: Path, progress: Callable[[str], None]) -> Sequence[PeerRequest]:
+    if workload is not None:
+        return read_workload(workload).w1
+    progress("generating the standard workload")
+    return generate(load_tokenizer(model)).w1
 
 
 def _text(cost: RecordingCost) -> str:

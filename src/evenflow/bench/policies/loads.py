@@ -1,6 +1,7 @@
 """Requests of given lengths, and what became of them: what every experiment with a clock needs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -10,6 +11,7 @@ from evenflow.core.request import Request, RequestId, SamplingParams
 from evenflow.engine.core import EngineCore
 from evenflow.observe.fold import spans_of
 from evenflow.observe.spans import RequestSpan
+from evenflow.workload.peer_format import PeerRequest
 
 
 def request(
@@ -32,6 +34,20 @@ def request(
         tenant=tenant,
         service_class=service_class,
     )
+
+
+def w1_load(workload: Sequence[PeerRequest], number: int) -> list[Request]:
+    """All at once, greedy, of full length; `number` makes the ids new."""
+    sampling = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+    return [
+        Request(
+            RequestId(f"w1-{number}-{index}"),
+            tuple(each.prompt_token_ids),
+            replace(sampling, max_tokens=each.max_tokens),
+            arrival_time=0.0,
+        )
+        for index, each in enumerate(workload)
+    ]
 
 
 def spans(played: Played) -> dict[str, RequestSpan]:
