@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evenflow.cli.options import Switch
+from evenflow.cli.terminal import Terminal
 from evenflow.observe.log import read_log
 from evenflow.observe.summary import format_seconds
 from evenflow.simulate.catalogue import find_cost
@@ -37,7 +38,7 @@ def validate(
     force
         Use a cost that was measured on another machine or with another evenflow.
     """
-    console = Console(highlight=False)
+    console = Terminal()
     with read_log(log) as reader:
         events = list(reader)
     if recorded:
