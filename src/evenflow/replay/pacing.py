@@ -60,3 +60,7 @@ class Patience:
     silence_seconds: float = 120.0
     whole_seconds: float = 3600.0
     connects_in_a_row: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.silence_seconds > 0.0:
+            raise ConfigError(f"timeout must be above 0 s, not {self.silence_seconds:g}")

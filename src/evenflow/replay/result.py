@@ -21,7 +21,7 @@ from evenflow.replay.request import Reason, TokenCounts
 
 KIND = "evenflow-replay"
 SCHEMA_VERSION = 1
-MAX_FILE_BYTES = 4 * 2**30
+MAX_FILE_BYTES = 2**30
 
 
 class ResultError(EvenflowError):

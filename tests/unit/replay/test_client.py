@@ -39,6 +39,11 @@ def test_a_user_asks_again_once_it_is_answered_and_has_thought() -> None:
     assert [record.ttft for record in seen.records] == pytest.approx([1.0] * 6, abs=1e-3)
 
 
+def test_more_users_than_questions_cost_nothing() -> None:
+    seen = load(plans(3, 0.0), pacing=ClosedLoop(10**18))
+    assert len(seen.good) == 3
+
+
 def test_a_closed_loop_may_end_by_the_clock() -> None:
     seen = load(plans(50, 0.0), lambda asked: answer_in(1.0), pacing=ClosedLoop(num_users=2, seconds=3.5))
     assert len(seen.server.asked) == 8
@@ -76,6 +81,8 @@ def test_a_parent_that_is_not_in_the_load_is_not_waited_for() -> None:
         lambda: ClosedLoop(0),
         lambda: ClosedLoop(1, think_seconds=-1.0),
         lambda: ClosedLoop(1, seconds=0.0),
+        lambda: Patience(silence_seconds=0.0),
+        lambda: Patience(silence_seconds=float("nan")),
     ],
 )
 def test_a_pacing_that_cannot_be_is_refused(wrong: type) -> None:
