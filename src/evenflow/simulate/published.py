@@ -64,9 +64,7 @@ def read_timings(path: Path) -> Mapping[Setup, list[StepSample]]:
         except (TypeError, ValueError):
             raise CostError(f"{path} row {number}: a number is missing or is none") from None
         if not _NAME.fullmatch(setup.model) or not _NAME.fullmatch(setup.hardware):
-            raise CostError(
-                f"{path} row {number}: model and hardware must be names of letters, digits, '.', '_' and '-'"
-            )
+            raise CostError(f"{path} row {number}: model and hardware must be names (letters, digits, '.', '_', '-')")
         if not 1 <= setup.tensor_parallel <= _MOST_DEVICES or max(batch) > _MOST_TOKENS:
             raise CostError(
                 f"{path} row {number}: tensor_parallel must be between 1 and {_MOST_DEVICES}, and sizes at most "

@@ -187,7 +187,7 @@ class _Repeat:
         self._counts["requests"] += 1
         if event.num_prompt_tokens > self._limits["max_model_len"]:
             raise RecordedError(
-                f"request {event.request_id!r} has {event.num_prompt_tokens} tokens, more than the context of its engine"
+                f"request {event.request_id!r} has {event.num_prompt_tokens} tokens, above the context of its engine"
             )
         finished = self._finished.get(event.request_id)
         block_size = self._limits["block_size"]
