@@ -106,6 +106,8 @@ class _Readable(Protocol):
 def _ask(method: str, url: str, key: str | None, body: dict[str, object] | None) -> dict[str, Any]:
     if not url.startswith(("http://", "https://")):
         raise AdminError(f"--url must begin with http:// or https://, not {url!r}")
+    if key is not None and not (key.isascii() and key.isprintable()):  # which is not shown
+        raise AdminError("the admin key cannot be sent: only printable ASCII can, on one line")
     try:
         with _opened(method, url, key, body) as answer:
             return _object(_content(answer, url), url)

@@ -105,3 +105,10 @@ def test_a_refusal_is_told_whatever_its_form(body: bytes, message: str, monkeypa
 
 def test_the_key_does_not_follow_a_redirect() -> None:
     assert admin._NoRedirects().redirect_request() is None
+
+
+@pytest.mark.parametrize("key", ["a\nb", "é"])
+def test_a_key_that_cannot_be_sent_is_not_shown(key: str) -> None:
+    with pytest.raises(admin.AdminError, match="the admin key cannot be sent") as caught:
+        admin.show(url="http://h", admin_key=key)
+    assert key not in str(caught.value)
