@@ -16,6 +16,7 @@ from evenflow.simulate.from_log import cost_of_log
 from evenflow.simulate.recorded import Repetition, replay_log
 from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Validation
 from evenflow.simulate.validate import validate as run_validation
+from evenflow.workload.rows import check_can_be_read_again
 
 
 def validate(
@@ -39,6 +40,8 @@ def validate(
         Use a cost that was measured on another machine or with another evenflow.
     """
     console = Terminal()
+    if not recorded and cost is None:
+        check_can_be_read_again(log)
     with read_log(log) as reader:
         events = list(reader)
     if recorded:

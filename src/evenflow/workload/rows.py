@@ -98,10 +98,15 @@ class Row:
         return value
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[TextIO]:
+def check_can_be_read_again(path: Path) -> None:
+    """Raises TraceError for a pipe, whose beginning is gone at the second look, or which nobody writes to again."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise TraceError(f"{path} is a pipe or a device, and is read more than once; write it to a file first")
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    check_can_be_read_again(path)
     try:
         file = path.open("rb")
     except OSError as error:
