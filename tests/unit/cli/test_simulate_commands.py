@@ -76,8 +76,9 @@ def test_what_is_read_is_not_written_over(flag: str, tmp_path: Path, capsys: pyt
     path = tmp_path / "t.json"
     path.write_text('{"arrival_s":0,"input_tokens":1,"output_tokens":1}\n')
     before = path.read_text()
-    arguments = ["--trace", str(path), "--cost", COST, "--out", str(tmp_path / "r")]
-    assert called("simulate", *arguments, flag, str(path)) == 2
+    places = {"--out": str(tmp_path / "r"), flag: str(path)}
+    arguments = ["--trace", str(path), "--cost", COST, *(word for place in places.items() for word in place)]
+    assert called("simulate", *arguments) == 2
     said = capsys.readouterr().err
     assert "would replace what is read" in said or "is not an event log" in said
     assert path.read_text() == before
@@ -89,7 +90,7 @@ def test_a_place_where_nothing_can_be_written_is_told_before_the_work(
     (tmp_path / "r.json").mkdir()
     assert called("simulate", "--trace", trace, "--cost", COST, "--out", str(tmp_path / "r")) == 2
     assert "r.json cannot be written (Is a directory); give another --out" in capsys.readouterr().err
-    assert called("calibrate", "--seconds", "nan", "--model", "no", "--out", str(tmp_path / "r.json")) == 2
+    assert called("calibrate", "--seconds", "inf", "--model", "no", "--out", str(tmp_path / "r.json")) == 2
     assert "r.json cannot be written (Is a directory)" in capsys.readouterr().err
 
 

@@ -70,7 +70,7 @@ def test_an_event_that_cannot_follow_those_before_it(events: list[Event], messag
 
 
 def test_a_name_may_be_used_again_once_its_request_has_ended() -> None:
-    check([*alone(), arrived("a", 9.0), finished("a", 4, 9.5, reason=FinishReason.ABORTED), arrived("a", 9.5)])
+    check([*alone(), arrived("a", 9.0), finished("a", 4, 9.5, reason=FinishReason.ABORT), arrived("a", 9.5)])
 
 
 def test_the_reader_says_which_line_across_parts(tmp_path: Path) -> None:
