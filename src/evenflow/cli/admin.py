@@ -5,7 +5,8 @@ import json as json_module
 import time
 import urllib.error
 import urllib.request
-from typing import Annotated, Any, Protocol, Self
+from contextlib import closing
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from cyclopts import App, Parameter
@@ -97,9 +98,7 @@ class _Readable(Protocol):
 
     def read1(self, size: int, /) -> bytes: ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
+    def close(self) -> None: ...
 
 
 # Any: the answer is JSON.
@@ -109,10 +108,10 @@ def _ask(method: str, url: str, key: str | None, body: dict[str, object] | None)
     if key is not None and not (key.isascii() and key.isprintable()):  # which is not shown
         raise AdminError("the admin key cannot be sent: only printable ASCII can, on one line")
     try:
-        with _opened(method, url, key, body) as answer:
+        with closing(_opened(method, url, key, body)) as answer:
             return _object(_content(answer, url), url)
     except urllib.error.HTTPError as error:
-        with error:
+        with closing(error):
             raise AdminError(_refusal(_content(error, url), error.code, url)) from error
     # ValueError: what cannot be an address, or a key.
     except (OSError, http.client.HTTPException, ValueError) as error:

@@ -38,5 +38,5 @@ def _handled_by(handler: _Handler) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before:
-            signal.signal(number, handler)
+        for number, former in before:
+            signal.signal(number, former)
