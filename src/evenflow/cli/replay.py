@@ -64,7 +64,7 @@ class SendOptions:
     max_concurrency: int | None = None
     """Open loop: at most so many requests in flight. The wait for a place is part of their latency."""
     timeout: str = "120s"
-    """Give a request up when nothing has come from the server for this long."""
+    """Give a request up when nothing has come from the server for this long, or no token for five times as long."""
     model: str | None = None
     """Model to ask for; the first one that the server lists if not given."""
     endpoint: Endpoint = Endpoint.COMPLETIONS
@@ -175,7 +175,7 @@ def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
         trace=open_trace(trace, Reading(options.load.limit, columns, options.file.time_unit, count_tokens)),
         load=options.load,
         pacing=options.send.pacing(),
-        patience=replace(Patience(), silence_seconds=parse_seconds(options.send.timeout, "timeout")),
+        patience=_patience(parse_seconds(options.send.timeout, "timeout")),
         model=options.send.model,
         endpoint=options.send.endpoint,
         api_key=options.send.api_key,
@@ -185,6 +185,12 @@ def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
         warm_up_seconds=parse_seconds(warm_up, "warm_up") if warm_up is not None else None,
         slo=options.report.slo,
     )
+
+
+def _patience(silence_seconds: float) -> Patience:
+    usual = Patience()
+    factor = usual.token_seconds / usual.silence_seconds
+    return replace(usual, silence_seconds=silence_seconds, token_seconds=factor * silence_seconds)
 
 
 def _runner(console: Console) -> Callable[[Replay], Result]:

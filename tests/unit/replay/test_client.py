@@ -113,6 +113,15 @@ def test_what_goes_wrong_is_said_and_never_measured(answer: Answer, reason: Reas
         assert (record.ttft, record.tpot, record.e2e, len(record.token_gaps())) == (None, None, None, 0)
 
 
+def test_signs_of_life_without_tokens_are_not_listened_to_for_ever() -> None:
+    seen = load(
+        plans(1, 0.0),
+        lambda asked: Answer(gap_seconds=1.0, num_tokens=10_000, field=""),
+        patience=Patience(silence_seconds=5.0, token_seconds=20.0),
+    )
+    assert seen.details() == ["the server sends, but no token for 20 s after 0 tokens; it is half-dead"]
+
+
 def test_an_answer_that_is_no_stream_is_refused() -> None:
     class Plain(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
