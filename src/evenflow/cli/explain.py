@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from evenflow.core.errors import ConfigError, EvenflowError
 from evenflow.core.events import Arrived, Rejected, StepRecord
+from evenflow.models.whole_file import write_whole
 from evenflow.observe.log import read_log
 from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
@@ -36,7 +37,7 @@ def explain(request_id: str, /, *, log: Annotated[Path, Parameter(name="--log")]
     print(visible(render_text(story)), end="")
     if svg is not None:
         try:
-            svg.write_text(render_svg(story), encoding="utf-8")
+            write_whole(svg, render_svg(story).encode())
         except OSError as error:
             raise ConfigError(f"cannot write the timeline {svg}: {error.strerror}") from error
         print(visible(f"\ntimeline: {svg}"))
