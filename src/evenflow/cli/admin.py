@@ -1,15 +1,19 @@
 """`evenflow admin`: the command-line twin of /admin/scheduling."""
 
+import http.client
 import json as json_module
+import time
 import urllib.error
 import urllib.request
-from typing import Annotated, Any
+from contextlib import closing
+from typing import Annotated, Any, Protocol
 
+import msgspec
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.table import Table
 
 from evenflow.cli.bounds_table import bounds_table
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import EvenflowError
 from evenflow.core.policy.bound import Bound
 from evenflow.engine.policy_choice import table_of
@@ -18,6 +22,7 @@ app = App(name="admin", help="Show or change the scheduling policy of a running 
 
 _SECONDS = 30.0
 _MAX_ANSWER_BYTES = 8 << 20
+_PIECE_BYTES = 1 << 16
 
 Url = Annotated[str, Parameter(help="Where the server listens.")]
 Key = Annotated[
@@ -26,6 +31,13 @@ Key = Annotated[
         env_var="EVENFLOW_ADMIN_KEY", show_default=False, help="The server's admin key; better in the environment."
     ),
 ]
+
+
+class _Scheduling(msgspec.Struct):
+    """What is read of an answer; more may be in it."""
+
+    policy: dict[str, object]
+    bounds: list[Bound]
 
 
 class AdminError(EvenflowError):
@@ -76,41 +88,81 @@ def change(
         _print_change(before, after)
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+class _Readable(Protocol):
+    """An answer, good or bad."""
+
+    def read1(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 # Any: the answer is JSON.
 def _ask(method: str, url: str, key: str | None, body: dict[str, object] | None) -> dict[str, Any]:
     if not url.startswith(("http://", "https://")):
         raise AdminError(f"--url must begin with http:// or https://, not {url!r}")
+    if key is not None and not (key.isascii() and key.isprintable()):  # which is not shown
+        raise AdminError("the admin key cannot be sent: only printable ASCII can, on one line")
+    try:
+        with closing(_opened(method, url, key, body)) as answer:
+            return _object(_content(answer, url), url)
+    except urllib.error.HTTPError as error:
+        with closing(error):
+            raise AdminError(_refusal(_content(error, url), error.code, url)) from error
+    # ValueError: what cannot be an address, or a key.
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise AdminError(f"cannot reach {url}: {getattr(error, 'reason', error)}") from error
+
+
+def _opened(method: str, url: str, key: str | None, body: dict[str, object] | None) -> _Readable:
     request = urllib.request.Request(
         url.rstrip("/") + "/admin/scheduling",
         data=None if body is None else json_module.dumps(body).encode(),
         headers={"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})},
         method=method,
     )
-    try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            return _object(answer.read(_MAX_ANSWER_BYTES), url)
-    except urllib.error.HTTPError as error:
-        said = _object(error.read(_MAX_ANSWER_BYTES), url).get("error", {})
-        raise AdminError(str(said.get("message", f"{url} answered {error.code}"))) from error
-    except OSError as error:
-        raise AdminError(f"cannot reach {url}: {getattr(error, 'reason', error)}") from error
+    # The key is for this server: it is not carried to where another answer points.
+    answer: _Readable = urllib.request.build_opener(_NoRedirects).open(request, timeout=_SECONDS)
+    return answer
+
+
+def _content(answer: _Readable, url: str) -> bytes:
+    """A server may send byte by byte, or without an end."""
+    content = bytearray()
+    end = time.monotonic() + _SECONDS
+    while piece := answer.read1(_PIECE_BYTES):
+        content += piece
+        if len(content) > _MAX_ANSWER_BYTES or time.monotonic() > end:
+            raise AdminError(f"{url} sends an answer without an end; is it an evenflow server?")
+    return bytes(content)
 
 
 def _object(body: bytes, url: str) -> dict[str, Any]:
     try:
         answer = json_module.loads(body)
-    except ValueError as error:
-        raise AdminError(f"{url} did not answer with JSON; is it an evenflow server?") from error
-    if not isinstance(answer, dict):
-        raise AdminError(f"{url} did not answer as an evenflow server does")
+        msgspec.convert(answer, type=_Scheduling)
+    except (ValueError, RecursionError) as error:
+        raise AdminError(f"{url} did not answer as an evenflow server does ({error}); is it one?") from error
+    assert isinstance(answer, dict)
     return answer
+
+
+def _refusal(body: bytes, status: int, url: str) -> str:
+    try:
+        return str(json_module.loads(body)["error"]["message"])
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return f"{url} answered {status}, and not as an evenflow server does; is it one?"
 
 
 def _print(answer: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json_module.dumps(answer))
         return
-    console = Console()
+    console = Terminal()
     policy = Table(box=None, header_style="bold")
     policy.add_column("setting", no_wrap=True)
     policy.add_column("value")
@@ -122,7 +174,7 @@ def _print(answer: dict[str, Any], as_json: bool) -> None:
 
 
 def _print_change(before: dict[str, Any], after: dict[str, Any]) -> None:
-    console = Console()
+    console = Terminal()
     old, new = before["policy"], after["policy"]
     changed = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     if not changed:

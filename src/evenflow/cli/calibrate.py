@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from evenflow.cli.options import EngineOptions
+from evenflow.cli.options import EngineOptions, check_out
 from evenflow.cli.progress import is_screen, model_on_disk, say
+from evenflow.cli.terminal import Terminal
 from evenflow.engine.config import EngineConfig, ExecutorKind
 from evenflow.observe.log import read_log
 from evenflow.simulate.calibrate import calibrate as run_calibration
@@ -39,7 +40,8 @@ def calibrate(
     seed
         Seed of the requests' content.
     """
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True)
+    check_out(out, inputs=[] if log is None else [log])
     if log is not None:
         with read_log(log) as events:
             cost = cost_of_log(events, engine.model)
@@ -48,7 +50,7 @@ def calibrate(
         cost = _driven(replace(engine, model=str(path)), seconds, seed, console)
         cost = named(cost, engine.model)
     save_cost(out, cost)
-    show_cost(cost, Console(highlight=False))
+    show_cost(cost, Terminal())
     say(console, f"{out} has the cost; `evenflow simulate --cost {out}` uses it")
 
 

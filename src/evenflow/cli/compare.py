@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table
 
+from evenflow.cli.options import check_out
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.replay.compare import compare as compare_results
 from evenflow.replay.result import read_result
@@ -28,9 +29,11 @@ def compare(base: Path, others: Annotated[list[Path], Parameter(negative=())], /
     """
     if not others:
         raise ConfigError("compare needs at least two result files")
+    if out is not None:
+        check_out(out, inputs=[base, *others])
     first = read_result(base)
     comparisons = [compare_results(first, read_result(path)) for path in others]
-    console = Console(highlight=False)
+    console = Terminal()
     for comparison in comparisons:
         head, *rows = text_rows(comparison)
         table = Table(*head, box=None)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from cyclopts import App
 from cyclopts.types import PositiveInt
-from rich.console import Console
 from rich.table import Table
 
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.models.source import load_model_config
 from evenflow.simulate.catalogue import find_cost, ready_made
@@ -25,7 +25,7 @@ def costs() -> None:
     table.columns[0].no_wrap = True
     for name in ready_made():
         table.add_row(name, *_row(find_cost(name)))
-    Console().print(table)
+    Terminal().print(table)
 
 
 def _row(cost: StepCost) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def published(timings: Path, *, out: Path = Path(".")) -> None:
     """
     if not out.is_dir():
         raise ConfigError(f"out must be a folder that exists; {out} does not")
-    console = Console(highlight=False)
+    console = Terminal()
     table = Table("file", "from", "off by", "P95", "total", "KV tokens", box=None)
     for setup, samples in read_timings(timings).items():
         cost = cost_of_timings(setup, samples)
@@ -77,4 +77,4 @@ def roofline(model: Path, *, device: str, devices: PositiveInt = 1, out: Path = 
     """
     cost = roofline_cost(device, load_model_config(model), devices=devices)
     save_cost(out, cost)
-    Console(highlight=False).print(f"{out}: {cost.identity.description}; {'; '.join(cost.notes)}", soft_wrap=True)
+    Terminal().print(f"{out}: {cost.identity.description}; {'; '.join(cost.notes)}", soft_wrap=True)

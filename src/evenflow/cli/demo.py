@@ -20,6 +20,7 @@ from evenflow.cli.progress import is_screen, lines_every, model_on_disk, say, sa
 from evenflow.cli.run_report import report
 from evenflow.cli.run_watch import RunWatch
 from evenflow.cli.signals import ending_in_order
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.replay.client import run_load
@@ -62,7 +63,7 @@ def demo(
     seed
         Seed of the prompts' content, which is random tokens: the trace has lengths and times, but no text.
     """
-    out, stage = Console(), Console(stderr=True)
+    out, stage = Terminal(), Terminal(stderr=True)
     most = len(azure_excerpt().requests)
     if requests > most:
         raise ConfigError(f"requests must be at most {most}: that is how much of the trace comes with evenflow")

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from evenflow.cli.options import Switch
 from evenflow.cli.progress import saying
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.core.events import Event
 from evenflow.diagnose.effect import Basis, Effect
@@ -16,6 +15,7 @@ from evenflow.diagnose.report import render_json, render_text
 from evenflow.diagnose.rules import Diagnosis, diagnose_result, diagnose_run, with_effects
 from evenflow.diagnose.run_view import look_at
 from evenflow.observe.log import read_log
+from evenflow.observe.visible import visible
 from evenflow.replay.assess import assess
 from evenflow.replay.recorded import is_event_log
 from evenflow.replay.result import read_result
@@ -72,12 +72,12 @@ def diagnose(
         raise ConfigError(f"--cost simulates what an event log saw, and {source} is none; diagnose the server's log")
     else:
         found = diagnose_result(assess(read_result(source)), str(source))
-    print(render_json(found) if json else render_text(found), end="")
+    print(render_json(found) if json else visible(render_text(found)), end="")
 
 
 def _predicted(found: Diagnosis, source: Path, events: Sequence[Event], cost: StepCost | None) -> Diagnosis:
     """With effects; where they cannot be told, the diagnosis stands, and says why."""
-    with saying(Console(stderr=True, highlight=False), "simulating the run as it was") as say:
+    with saying(Terminal(stderr=True), "simulating the run as it was") as say:
         try:
             simulated = SimulatedRun(events, cost or _cost_of(source), fitted_here=cost is None)
         except CostError as error:

@@ -5,12 +5,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from evenflow.core.errors import EvenflowError
+from evenflow.core.errors import ConfigError, EvenflowError
 from evenflow.core.events import Arrived, Rejected, StepRecord
+from evenflow.models.whole_file import write_whole
 from evenflow.observe.log import read_log
 from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
 from evenflow.observe.story_text import render_text
+from evenflow.observe.visible import visible
 
 _IDS_NAMED = 5
 
@@ -32,10 +34,13 @@ def explain(request_id: str, /, *, log: Annotated[Path, Parameter(name="--log")]
         Also draw the timeline into this file.
     """
     story = _find(request_id, log)
-    print(render_text(story), end="")
+    print(visible(render_text(story)), end="")
     if svg is not None:
-        svg.write_text(render_svg(story), encoding="utf-8")
-        print(f"\ntimeline: {svg}")
+        try:
+            write_whole(svg, render_svg(story).encode())
+        except OSError as error:
+            raise ConfigError(f"cannot write the timeline {svg}: {error.strerror}") from error
+        print(visible(f"\ntimeline: {svg}"))
 
 
 def _find(request_id: str, log: Path) -> Story:

@@ -14,6 +14,7 @@ from evenflow.observe.log_digest import digest, format_digest
 from evenflow.observe.log_export import FORMATS, export
 from evenflow.observe.log_filter import LogFilter, step_range
 from evenflow.observe.log_parts import parts_of
+from evenflow.observe.visible import visible
 
 Each = Annotated[tuple[str, ...], Parameter(negative=())]
 
@@ -59,11 +60,11 @@ def log(
     wanted = LogFilter(request, event, service_class, tenant, since, until, bounds)
     if to is None:
         for number, path in enumerate(files):
-            print("\n" * (number > 0) + _show(path, wanted))
+            print("\n" * (number > 0) + visible(_show(path, wanted)))
         return
     _check_target(to, files)
     count = export(_selected(files, wanted), to)
-    print(f"{to}: {count:,} events")
+    print(visible(f"{to}: {count:,} events"))
 
 
 def _show(path: Path, wanted: LogFilter) -> str:

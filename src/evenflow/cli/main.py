@@ -8,6 +8,7 @@ import sys
 from cyclopts import App, CycloptsError
 
 from evenflow.cli.config_file import from_config_file
+from evenflow.cli.terminal import sentence
 from evenflow.core.errors import EvenflowError
 
 app = App(
@@ -79,7 +80,7 @@ def main(arguments: list[str] | None = None) -> None:
     except CycloptsError:
         sys.exit(2)
     except EvenflowError as error:
-        print(f"evenflow: {error}", file=sys.stderr)
+        print(f"evenflow: {sentence(str(error))}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

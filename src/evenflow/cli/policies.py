@@ -7,8 +7,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from evenflow.cli.bounds_table import bounds_table
+from evenflow.cli.terminal import Terminal
 from evenflow.core.config import SchedulerConfig
 from evenflow.core.policy.bound import Bound
 from evenflow.core.policy.presets import DEFAULT_PRESET, PRESETS
@@ -51,7 +53,7 @@ def policies(
     json
         Print JSON.
     """
-    console = Console()
+    console = Terminal()
     if pieces:
         _list_pieces(console)
         return
@@ -75,8 +77,10 @@ def _list_presets(console: Console, json: bool) -> None:
     table.add_column("policy", no_wrap=True)
     table.add_column("what it does")
     for name, preset in PRESETS.items():
-        shown = f"[bold]{name}[/bold]" if name == DEFAULT_PRESET else name
-        table.add_row(shown, preset.sentence + (" (default)" if name == DEFAULT_PRESET else ""))
+        table.add_row(
+            Text(name, "bold" if name == DEFAULT_PRESET else ""),
+            preset.sentence + (" (default)" if name == DEFAULT_PRESET else ""),
+        )
     console.print(table)
     console.print("\n`evenflow policies NAME` tells its choices and bounds; `evenflow policies --pieces` the pieces.")
 
@@ -87,14 +91,14 @@ def _list_pieces(console: Console) -> None:
         table.add_column(no_wrap=True)
         table.add_column()
         for name, piece in choices.items():
-            reads = f" [dim]{', '.join(piece.fields)}[/dim]" if piece.fields else ""
-            table.add_row(f"  {name}", piece.sentence + reads)
+            reads = f" {', '.join(piece.fields)}" if piece.fields else ""
+            table.add_row(f"  {name}", Text(piece.sentence).append(reads, "dim"))
         console.print(table)
 
 
 def _explain(console: Console, name: str, spec: PolicySpec, bounds: tuple[Bound, ...]) -> None:
     if name in PRESETS:
-        console.print(f"[bold]{name}[/bold]: {PRESETS[name].sentence}\n")
+        console.print(Text(name, "bold").append(f": {PRESETS[name].sentence}\n", "not bold"))
     usual = dict(printable(PolicySpec()))
     effective = _effective(spec)
     choices = Table(box=None, header_style="bold")

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.text import Text
 
+from evenflow.cli.terminal import Terminal
 from evenflow.models.pull import PULLABLE, PullProgress, default_cache_dir, pulled_path
 from evenflow.models.source import resolve_model
+from evenflow.observe.visible import visible
 
 _LINES_PER_DOWNLOAD = 10
 
@@ -29,8 +32,9 @@ def say(console: Console, text: str) -> None:
 def saying(console: Console, what: str | None = None) -> Iterator[Callable[[str], None]]:
     """Give what is yielded whatever is being done now: a spinner's words, or a line for each."""
     if is_screen(console):
-        with console.status(what or "") as status:
-            yield status.update
+        # Of a string a status would take what is in brackets for markup.
+        with console.status(Text(visible(what or ""))) as status:
+            yield lambda now: status.update(Text(visible(now)))
         return
     if what is not None:
         say(console, what)
@@ -60,7 +64,7 @@ def model_on_disk(name_or_path: str, cache_dir: Path | None = None) -> Path:
     folder = cache_dir or default_cache_dir()
     if name_or_path not in PULLABLE or pulled_path(name_or_path, folder) is not None:
         return resolve_model(name_or_path, cache_dir=folder)
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     began = time.monotonic()
     fetch = _under_a_bar if is_screen(console) else _with_lines
     path = fetch(console, name_or_path, folder)
@@ -69,7 +73,7 @@ def model_on_disk(name_or_path: str, cache_dir: Path | None = None) -> Path:
 
 
 def _under_a_bar(console: Console, name: str, folder: Path) -> Path:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task(f"fetching {name}", total=PULLABLE[name].download_bytes)
 

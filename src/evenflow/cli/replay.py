@@ -11,8 +11,10 @@ import msgspec
 from cyclopts import Group, Parameter
 from rich.console import Console
 
-from evenflow.cli.options import Switch
+from evenflow.cli.options import Switch, check_out
 from evenflow.cli.replay_view import ReplayBar, say_what, show_result, show_sweep
+from evenflow.cli.signals import ending_as_interrupted
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.models.source import resolve_model
 from evenflow.models.tokenizer import Tokenizer, load_tokenizer
@@ -62,7 +64,7 @@ class SendOptions:
     max_concurrency: int | None = None
     """Open loop: at most so many requests in flight. The wait for a place is part of their latency."""
     timeout: str = "120s"
-    """Give a request up when nothing has come from the server for this long."""
+    """Give a request up when nothing has come from the server for this long, or no token for five times as long."""
     model: str | None = None
     """Model to ask for; the first one that the server lists if not given."""
     endpoint: Endpoint = Endpoint.COMPLETIONS
@@ -91,7 +93,7 @@ class SendOptions:
             return ()
         try:
             return tuple(msgspec.json.decode(self.body, type=dict[str, object]).items())
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ConfigError(f"body must be a JSON object, such as '{{\"top_p\": 0.9}}': {error}") from None
 
 
@@ -142,20 +144,22 @@ def replay(
     out = stem_of(report.out) if report.out else Path(f"replay-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"out must be in a folder that exists; {out.parent} does not")
+    suffix = ".json.gz" if report.compress else ".json"
+    check_out(*_paths(out, suffix), inputs=[trace])
     what = _what(out.name, url, trace, Options(file, load, send, report))
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True)
     console.print(what.trace.describe(), soft_wrap=True)
     points = [what] if report.rate_scales is None else at_rates(what, parse_scales(report.rate_scales))
-    suffix = ".json.gz" if report.compress else ".json"
     done = []
-    for point in sweep(points, _runner(console)):
-        if point.error is not None and len(points) == 1:
-            raise point.error
-        done.append((point, _keep(point, out.with_name(point.what.name), suffix, console)))
-        if point.result is not None and point.result.gave_up == INTERRUPTED:
-            break  # whoever interrupts one run wants no other
+    with ending_as_interrupted():
+        for point in sweep(points, _runner(console)):
+            if point.error is not None and len(points) == 1:
+                raise point.error
+            done.append((point, _keep(point, out.with_name(point.what.name), suffix, console)))
+            if point.result is not None and point.result.gave_up == INTERRUPTED:
+                break  # whoever interrupts one run wants no other
     if len(points) > 1:
-        show_sweep(done, Console(highlight=False))
+        show_sweep(done, Terminal())
     if not all(assessed is not None and assessed.verdict.valid for _, assessed in done):
         sys.exit(1)
 
@@ -171,7 +175,7 @@ def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
         trace=open_trace(trace, Reading(options.load.limit, columns, options.file.time_unit, count_tokens)),
         load=options.load,
         pacing=options.send.pacing(),
-        patience=replace(Patience(), silence_seconds=parse_seconds(options.send.timeout, "timeout")),
+        patience=_patience(parse_seconds(options.send.timeout, "timeout")),
         model=options.send.model,
         endpoint=options.send.endpoint,
         api_key=options.send.api_key,
@@ -181,6 +185,12 @@ def _what(name: str, url: str, trace: Path, options: Options) -> Replay:
         warm_up_seconds=parse_seconds(warm_up, "warm_up") if warm_up is not None else None,
         slo=options.report.slo,
     )
+
+
+def _patience(silence_seconds: float) -> Patience:
+    usual = Patience()
+    factor = usual.token_seconds / usual.silence_seconds
+    return replace(usual, silence_seconds=silence_seconds, token_seconds=factor * silence_seconds)
 
 
 def _runner(console: Console) -> Callable[[Replay], Result]:
@@ -201,12 +211,16 @@ def _keep(point: Point, out: Path, suffix: str, console: Console) -> Assessed | 
         console.print(f"{point.what.name}: {point.error}", style="red", soft_wrap=True)
         return None
     assessed = assess(point.result)
-    paths = out.with_name(out.name + suffix), out.with_name(out.name + ".html")
+    paths = _paths(out, suffix)
+    show_result(assessed, Terminal())  # first: it is seen even if the disk is full
     write_result(assessed.result, {"measured": assessed.measured, "verdict": assessed.verdict}, paths[0])
     write_page(replay_page(assessed), paths[1])
-    show_result(assessed, Console(highlight=False))
     console.print(f"{paths[0]} has every request, {paths[1]} shows them", soft_wrap=True)
     return assessed
+
+
+def _paths(out: Path, suffix: str) -> tuple[Path, Path]:
+    return out.with_name(out.name + suffix), out.with_name(out.name + ".html")
 
 
 def _tokenizer(name: str | None) -> Tokenizer | None:

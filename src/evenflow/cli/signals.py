@@ -1,12 +1,13 @@
-"""A command that has started a server ends it too, whatever signal ends the command."""
+"""A command that has started a server ends it too, and one that has measured keeps it, whatever signal ends it."""
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
@@ -16,9 +17,26 @@ def ending_in_order() -> Iterator[None]:
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = [(number, signal.signal(number, leave)) for number in _ENDING]
+    with _handled_by(leave):
+        yield
+
+
+@contextmanager
+def ending_as_interrupted() -> Iterator[None]:
+    """SIGTERM and SIGHUP are an interrupt to a run that keeps what it has seen until then."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with _handled_by(interrupt):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: _Handler) -> Iterator[None]:
+    before = [(number, signal.signal(number, handler)) for number in _ENDING]
     try:
         yield
     finally:
-        for number, handler in before:
-            signal.signal(number, handler)
+        for number, former in before:
+            signal.signal(number, former)

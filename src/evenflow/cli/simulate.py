@@ -11,10 +11,11 @@ from cyclopts import Group, Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from evenflow.cli.options import Switch
+from evenflow.cli.options import Switch, check_out
 from evenflow.cli.progress import is_screen
 from evenflow.cli.replay import FileOptions
 from evenflow.cli.replay_view import show_result
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.core.events import Event
 from evenflow.engine.policy_choice import choose_policy
@@ -106,12 +107,14 @@ def simulate(
     out = stem_of(report.out) if report.out else Path(f"simulation-{datetime.now(UTC):%Y%m%d-%H%M%S}")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"out must be in a folder that exists; {out.parent} does not")
+    suffix = ".json.gz" if report.compress else ".json"
+    check_out(out.with_name(out.name + suffix), out.with_name(out.name + ".html"), inputs=[trace, Path(cost)])
     if report.slo is not None:
         parse_bounds(report.slo)
     step_cost = find_cost(cost, force=engine.force)
     config = engine.config()
     made = _load(trace, file, load, config, step_cost)
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True)
     with ExitStack() as stack:
         sink = stack.enter_context(_log(report.log, engine.replicas)) if report.log is not None else None
         bar = stack.enter_context(_bar(console, len(made.plans)))
@@ -130,7 +133,7 @@ def simulate(
             warm_up_seconds=parse_seconds(report.warm_up, "warm_up") if report.warm_up is not None else None,
             progress=lambda num, now: bar.update(bar.task_ids[0], completed=num, now=f"{now:.0f} s simulated"),
         )
-    _show(done, out, ".json.gz" if report.compress else ".json", report.log)
+    _show(done, out, suffix, report.log)
 
 
 def _load(trace: Path, file: FileOptions, load: LoadOptions, config: SimulationConfig, step_cost: StepCost) -> Load:
@@ -140,12 +143,12 @@ def _load(trace: Path, file: FileOptions, load: LoadOptions, config: SimulationC
 
 
 def _show(done: Simulation, out: Path, suffix: str, log: Path | None) -> None:
-    console = Console(highlight=False)
+    console = Terminal()
     assessed = assess(done.result)
     paths = out.with_name(out.name + suffix), out.with_name(out.name + ".html")
+    show_result(assessed, console)  # first: it is seen even if the disk is full
     write_result(assessed.result, {"measured": assessed.measured, "verdict": assessed.verdict}, paths[0])
     write_page(replay_page(assessed), paths[1])
-    show_result(assessed, console)
     console.print(
         f"{done.num_steps} steps ({done.num_leapt_steps} of them in leaps), {done.num_preemptions} preemptions, "
         f"{format_seconds(done.span_seconds)} simulated in {format_seconds(done.seconds)}",

@@ -12,6 +12,7 @@ from rich.table import Table
 from evenflow.cli.options import EngineOptions, Switch, refuse
 from evenflow.cli.progress import model_on_disk, say, saying
 from evenflow.cli.signals import ending_in_order
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spelling import nearest
 from evenflow.engine.config import EngineConfig
@@ -64,7 +65,7 @@ def study(
         lab = LiveLab(replace(engine, model=str(path), prefix_caching=False), load_tokenizer(path), size)
     else:
         lab = SimulatedLab(find_cost(cost), size=size)
-    console, stage = Console(highlight=False), Console(stderr=True)
+    console, stage = Terminal(), Terminal(stderr=True)
     done: list[tuple[Experiment, Finding]] = []
     with ending_in_order():
         for experiment in chosen:

@@ -16,6 +16,7 @@ from evenflow.cli.progress import model_on_disk, say
 from evenflow.cli.replay import FileOptions
 from evenflow.cli.replay_view import ReplayBar
 from evenflow.cli.signals import ending_in_order
+from evenflow.cli.terminal import Terminal
 from evenflow.cli.tune_options import SearchOptions, TunedEngine
 from evenflow.cli.tune_view import TuneView, show_found
 from evenflow.core.errors import ConfigError
@@ -79,7 +80,7 @@ def tune(
     slo
         Limits on statistics, as ttft_p95=1s,itl_p99=150ms; with class: in front for one class.
     """
-    console = Console(stderr=True, highlight=False)
+    console = Terminal(stderr=True)
     out = options.out
     if not 0.0 <= options.tolerance <= 1.0:
         raise ConfigError(f"tolerance must be between 0 and 1, not {options.tolerance:g}")
@@ -110,7 +111,7 @@ def tune(
     if live is not None and live.other_engine:
         notes = (*notes, f"{_OTHER_ENGINE}: {'; '.join(live.other_engine)}")
     _write(found, facts, notes, config, options, out)
-    show_found(found, Console(highlight=False))
+    show_found(found, Terminal())
     say(console, f"{out / 'evenflow.toml'} is the configuration, {out / 'report.html'} says why")
     if not found.keeps_limits:
         sys.exit(1)

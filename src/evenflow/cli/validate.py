@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evenflow.cli.options import Switch
+from evenflow.cli.terminal import Terminal
 from evenflow.observe.log import read_log
 from evenflow.observe.summary import format_seconds
 from evenflow.simulate.catalogue import find_cost
@@ -15,6 +16,7 @@ from evenflow.simulate.from_log import cost_of_log
 from evenflow.simulate.recorded import Repetition, replay_log
 from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Validation
 from evenflow.simulate.validate import validate as run_validation
+from evenflow.workload.rows import check_can_be_read_again
 
 
 def validate(
@@ -37,7 +39,9 @@ def validate(
     force
         Use a cost that was measured on another machine or with another evenflow.
     """
-    console = Console(highlight=False)
+    console = Terminal()
+    if not recorded and cost is None:
+        check_can_be_read_again(log)
     with read_log(log) as reader:
         events = list(reader)
     if recorded:

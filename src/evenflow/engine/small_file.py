@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from evenflow.core.errors import ConfigError
+from evenflow.models.bounded_file import read_at_most
 
 
 def read_small_text(path: Path, most_bytes: int) -> str:
     """Raises ConfigError for a file of more than `most_bytes`, OSError and UnicodeDecodeError as they come."""
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)  # not by its size: a pipe and a device have none
-    if len(data) > most_bytes:
+    data = read_at_most(path, most_bytes)
+    if data is None:
         raise ConfigError(f"{path} is larger than {most_bytes} bytes")
     return data.decode()

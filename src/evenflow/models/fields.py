@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evenflow.core.errors import ModelError
+from evenflow.models.bounded_file import read_at_most
 
 T = TypeVar("T")
 
@@ -133,10 +134,10 @@ def _shown(value: object) -> str:
 def read_json_object(path: Path, *, max_bytes: int) -> Fields:
     """The JSON object in a file of at most `max_bytes`."""
     try:
-        size = path.stat().st_size
-        if size > max_bytes:
-            raise ModelError(f"{path}: {size} bytes is more than the {max_bytes} expected of such a file.")
-        value = json.loads(path.read_bytes())
+        data = read_at_most(path, max_bytes)
+        if data is None:
+            raise ModelError(f"{path}: what it holds is more than the {max_bytes} bytes expected of such a file.")
+        value = json.loads(data)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file.") from None
     except OSError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 import tokenizers
 
 from evenflow.core.errors import InvalidRequest, ModelError
+from evenflow.models.bounded_file import read_at_most
 from evenflow.models.chat_template import ChatTemplate
 from evenflow.models.fields import Fields, read_json_object
 from evenflow.models.gguf_file import GGUFFile
@@ -137,10 +138,14 @@ def _from_folder(folder: Path) -> Tokenizer:
     if not path.is_file():
         hint = " (tokenizer.model alone is not read)" if (folder / "tokenizer.model").is_file() else ""
         raise ModelError(f"{path}: no such file{hint}. Save it with transformers, or use a .gguf file of the model.")
-    if path.stat().st_size > MAX_TOKENIZER_BYTES:
+    try:
+        content = read_at_most(path, MAX_TOKENIZER_BYTES)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if content is None:
         raise ModelError(f"{path}: larger than the {MAX_TOKENIZER_BYTES} bytes expected of a tokenizer.")
     try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
+        backend = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises plain Exception
         raise ModelError(f"{path}: not a tokenizer that can be read: {error}.") from error
     backend.no_padding()
@@ -186,9 +191,13 @@ def _template_text(folder: Path, config: Fields) -> str | None:
     """chat_template.jinja, or `chat_template` of tokenizer_config.json: a text, or a list of named ones."""
     path = folder / "chat_template.jinja"
     if path.is_file():
-        if path.stat().st_size > MAX_CONFIG_BYTES:
+        try:
+            content = read_at_most(path, MAX_CONFIG_BYTES)
+        except OSError as error:
+            raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+        if content is None:
             raise ModelError(f"{path}: larger than the {MAX_CONFIG_BYTES} bytes expected of a chat template.")
-        return path.read_text("utf-8", errors="replace")
+        return content.decode("utf-8", errors="replace")
     value = config.raw("chat_template")
     if isinstance(value, list):
         named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}

@@ -35,6 +35,21 @@ class AnyHeader(msgspec.Struct, frozen=True, tag="Log"):
     schema_version: int
 
 
+_MOST = 2**53
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+_Priority = Annotated[int, msgspec.Meta(ge=-_MOST, le=_MOST)]
+
+
+def _bounded(event_class: type[Event], name: str, kind: Any) -> Any:  # Any: types are values here
+    """What a number of a log may be; a log is not always what an engine wrote."""
+    if event_class is Arrived and name == "priority":
+        return _Priority
+    return {int: _Count, float: _Seconds}.get(kind, kind)
+
+
+_FED: Mapping[str, Any] = {"scheduled": tuple[tuple[RequestId, _Count], ...]}  # Any: as above
+
 _EVENT_CLASSES: tuple[type[Event], ...] = get_args(Event)
 _DEFAULTS: Mapping[type[Event], Mapping[str, object]] = {
     StepRecord: {"scheduled": None, "emitted": None, "left_out": (), "doors": ()},
@@ -49,9 +64,9 @@ def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
     specs: list[tuple[str, Any] | tuple[str, Any, Any]] = []  # Any: here a field's type is a value
     for field in fields(event_class):
         if field.name not in defaults:
-            specs.append((field.name, field.type))
+            specs.append((field.name, _bounded(event_class, field.name, field.type)))
         elif defaults[field.name] is None:
-            specs.append((field.name, field.type | None, None))  # type: ignore[operator]
+            specs.append((field.name, _FED.get(field.name, field.type) | None, None))
         else:
             specs.append((field.name, field.type, defaults[field.name]))
     return msgspec.defstruct(

@@ -23,6 +23,7 @@ import msgspec
 from evenflow.core.errors import EvenflowError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
 from evenflow.observe.lines import READABLE_VERSIONS, AnyHeader, FromLines, Header, SameAgain, ToLines, line_decoder
+from evenflow.observe.log_order import LogOrder, OutOfOrder
 from evenflow.observe.log_parts import Rotation, part_path, parts_of
 
 MAX_LINE_BYTES = 64 * 2**20
@@ -35,7 +36,7 @@ class LogError(EvenflowError):
 
 
 class EventLogWriter:
-    """A new log file; one that exists is replaced, parts and all. Raises LogError where the file cannot be written.
+    """A new log file; a log that exists is replaced, parts and all. Raises LogError where the file cannot be written.
 
     Each part's header has the settings in force when it began, so a part whose forerunners are gone still says them.
     `failed` is told once if that happens later (a full disk, say): the log ends there, and nothing is kept for it.
@@ -66,6 +67,7 @@ class EventLogWriter:
         self._lines: list[bytes] = []  # not yet written, some lines each
         self._last_flush = -inf  # on the events' clock
         with self._errors_named():
+            self._check_replaceable()
             self._file = path.open("wb", buffering=0)  # our own buffer is the only one
             self._remove_former_parts()
         self._begin_part()
@@ -141,6 +143,20 @@ class EventLogWriter:
         self._part += 1
         self._begin_part()
 
+    def _check_replaceable(self) -> None:
+        """A slip of the command line must not cost somebody a trace."""
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as file:
+            line = file.readline(MAX_LINE_BYTES)
+        try:
+            if line:
+                msgspec.json.decode(line, type=AnyHeader)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            raise LogError(
+                f"{self._path} is there, and is not an event log; give the event log another name, or move that file"
+            ) from None
+
     def _remove_former_parts(self) -> None:
         """Those of the log that this one replaces: a reader would take them for its beginning."""
         for _, path in parts_of(self._path):
@@ -198,26 +214,31 @@ class Lines(Protocol):
 
 
 class EventLogReader:
-    """The header, and then every event, of a stream of lines. `name` is how errors call it.
+    """The header, and then every event, of a stream of lines. `name` is how errors call it; `order` is what the events
+    of the part before it came to.
 
     Iterating goes on where it ended before: worth it only if lines were added meanwhile.
     """
 
-    def __init__(self, file: Lines, name: str) -> None:
+    def __init__(self, file: Lines, name: str, order: LogOrder | None = None) -> None:
         self._file = file
         self.name = name
         self._line_number = 0
         self._decoder = line_decoder()
         self._from_lines = FromLines()
+        self.order = order or LogOrder()
         self.header = self._read_header()
 
     def __iter__(self) -> Iterator[Event]:
         while line := self._read_line():
             try:
                 event = self._from_lines.event(self._decoder.decode(line))
+                self.order.check(event)
             except SameAgain as error:
                 raise LogError(f"{self.name} line {self._line_number}: field scheduled: {error}") from error
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except OutOfOrder as error:
+                raise LogError(f"{self.name} line {self._line_number}: {error}") from error
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                 raise self._error(line, error) from error
             yield event
 
@@ -227,7 +248,7 @@ class EventLogReader:
             raise LogError(f"{self.name} is empty; an event log begins with a header line")
         try:
             version = msgspec.json.decode(line, type=AnyHeader).schema_version
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise LogError(
                 f"{self.name} is not an event log: its first line is not a header ({_explain(error)})"
             ) from error
@@ -239,7 +260,7 @@ class EventLogReader:
             )
         try:
             return msgspec.json.decode(line, type=Header)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise self._error(line, error) from error
 
     def _read_line(self) -> bytes:
@@ -271,14 +292,14 @@ def _explain(error: Exception) -> str:
 
 
 @contextmanager
-def read_part(path: Path) -> Iterator[EventLogReader]:
+def read_part(path: Path, order: LogOrder | None = None) -> Iterator[EventLogReader]:
     """Open one file of a log, also one that was compressed to .gz, for as long as the context lasts."""
     try:
         file = path.open("rb")
     except OSError as error:
         raise LogError(f"cannot read the event log {path}: {error.strerror}") from error
     with file:
-        yield EventLogReader(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, str(path))
+        yield EventLogReader(gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file, str(path), order)
 
 
 class EventLog:
@@ -316,7 +337,7 @@ class EventLog:
             if not path.exists() and max(parts, default=0) < number:
                 return False
             self._stack.close()
-            self._reader = self._stack.enter_context(read_part(path))
+            self._reader = self._stack.enter_context(read_part(path, self._reader.order))
             if self._reader.header.part == number:
                 return True
         found = f"{self._reader.name} is part {self._reader.header.part}"

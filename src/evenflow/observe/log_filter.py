@@ -6,6 +6,7 @@ fed or not, and changes of settings and policy. So a log filtered by request sti
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isnan
 from typing import get_args
 
 from evenflow.core.errors import ConfigError
@@ -33,6 +34,9 @@ class LogFilter:
         for name in self.events:
             if name not in EVENT_NAMES:
                 raise ConfigError(f"there is no event {name!r}; events are {', '.join(EVENT_NAMES)}")
+        for name, seconds in (("since", self.since), ("until", self.until)):
+            if seconds is not None and isnan(seconds):
+                raise ConfigError(f"{name} must be seconds after the log's first event, not nan")
         for what, first, last in (("time span", self.since, self.until), ("range of steps", *self.steps)):
             if first is not None and last is not None and last < first:
                 raise ConfigError(f"the {what} ends at {last:g}, before it begins at {first:g}")

@@ -3,13 +3,14 @@
 A self-contained SVG that follows the reader's light or dark theme. Every text is escaped: ids come from clients.
 """
 
+import html
 from collections.abc import Iterator
-from html import escape
 from typing import Final
 
 from evenflow.observe.story import Phase, Story
 from evenflow.observe.story_text import reason_in_words, whom
 from evenflow.observe.summary import format_seconds
+from evenflow.observe.visible import visible
 
 # Okabe and Ito's palette: told apart by colour-blind readers too.
 COLOURS: Final = {
@@ -28,6 +29,10 @@ _STYLE: Final = (
     "text{font:13px system-ui,sans-serif;fill:#222}.small{font-size:11px;fill:#666}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.small{fill:#aaa}}"
 )
+
+
+def escape(text: str) -> str:
+    return html.escape(visible(text))
 
 
 def render_svg(story: Story) -> str:

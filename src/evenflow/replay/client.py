@@ -136,7 +136,8 @@ class _LoadRun:
                 case ClosedLoop():
                     await self._until(self._progress.start)
                     requests = iter(self._progress.observed)
-                    for _ in range(pacing.num_users):
+                    # Who would find nothing left to ask need not come.
+                    for _ in range(min(pacing.num_users, len(self._progress.observed))):
                         group.create_task(self._user(pacing, requests))
         self._progress.next_due = None
 

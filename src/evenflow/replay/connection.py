@@ -48,15 +48,18 @@ def parse_url(url: str) -> Address:
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise ConfigError(f"url {url!r} is not an address ({error})") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"url must be like http://127.0.0.1:8000, not {url!r}")
+    if any(character.isspace() for character in url):
+        raise ConfigError(f"url must be an address without spaces, not {url!r}")
     if parts.query or parts.fragment or parts.username:
         raise ConfigError(f"url must be a server's address without query, fragment or user, not {url!r}")
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     path = parts.path.rstrip("/").removesuffix("/v1")
-    return Address(parts.hostname, port or (443 if tls else 80), tls, path)
+    return Address(parts.hostname, (443 if tls else 80) if port is None else port, tls, path)
 
 
 class Connection(asyncio.Protocol):

@@ -68,6 +68,13 @@ class Exchange:
             return Failure(
                 Reason.STALLED, f"nothing came for {patience.silence_seconds:g} s after {num} tokens; it is half-dead"
             )
+        chunk_times = self.observed.chunk_times
+        if now - (chunk_times[-1] if chunk_times else sent) > patience.token_seconds:
+            num = sum(self.observed.chunk_events)
+            return Failure(
+                Reason.STALLED,
+                f"the server sends, but no token for {patience.token_seconds:g} s after {num} tokens; it is half-dead",
+            )
         if now - sent > patience.whole_seconds:
             return Failure(Reason.STALLED, f"the answer was not complete after {patience.whole_seconds:g} s")
         return None

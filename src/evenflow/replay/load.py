@@ -8,6 +8,7 @@ from evenflow.core.errors import ConfigError
 from evenflow.replay.request import PlannedRequest
 from evenflow.replay.slo import parse_seconds
 from evenflow.workload.arrivals import Arrivals, Gamma, Poisson, Stage, Staircase, Uniform, retime
+from evenflow.workload.plausible import MAX_SPAN_SECONDS
 from evenflow.workload.trace import Trace, TraceRequest
 from evenflow.workload.transform import fit_to_context, scale_lengths, scale_rate, spread_ticks, ticks_of, window
 
@@ -127,6 +128,7 @@ def make_load(trace: Trace, options: LoadOptions, max_model_len: int | None) -> 
     if options.length_scale != 1.0:
         requests = scale_lengths(requests, options.length_scale)
         notes.append(f"lengths are scaled by {options.length_scale:g}")
+    _check_span(requests)
     context = options.max_model_len if options.max_model_len is not None else max_model_len
     if context is not None:
         fitted = fit_to_context(requests, context)
@@ -140,6 +142,16 @@ def make_load(trace: Trace, options: LoadOptions, max_model_len: int | None) -> 
         f"{sum(r.num_prompt_tokens for r in requests)} prompt, {sum(r.num_output_tokens for r in requests)} output"
     )
     return Load(_plans(requests, offset), facts, tuple(notes))
+
+
+def _check_span(requests: Sequence[TraceRequest]) -> None:
+    """A trace cannot be longer (workload/plausible.py); a rate can make it so."""
+    last = requests[-1].arrival_seconds
+    if not last <= MAX_SPAN_SECONDS:
+        raise ConfigError(
+            f"at this rate the last of {len(requests)} requests would come after {last / 86_400:.3g} days; at most "
+            f"{MAX_SPAN_SECONDS / 86_400:g} make sense: raise the rate, or take fewer requests with --limit"
+        )
 
 
 def _timed(trace: Trace, options: LoadOptions, notes: list[str]) -> tuple[Sequence[TraceRequest], int]:

@@ -51,12 +51,17 @@ Pacing = OpenLoop | ClosedLoop
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait before a request is given up: for a connection, for the next byte, and for all of it.
+    """How long to wait before a request is given up: for a connection, the next byte, the next token, and all of it.
 
     After `connects_in_a_row` failed connections with nothing else in between, the server counts as gone.
     """
 
     connect_seconds: float = 10.0
     silence_seconds: float = 120.0
+    token_seconds: float = 600.0  # a server may send signs of life while it queues
     whole_seconds: float = 3600.0
     connects_in_a_row: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.silence_seconds > 0.0:
+            raise ConfigError(f"timeout must be above 0 s, not {self.silence_seconds:g}")

@@ -20,7 +20,7 @@ from evenflow.workload.words import WORDS
 _PROMPT_TOKENS = 24
 _MAX_TOKENS = 4
 _ENOUGH_WORDS = 48
-_PATIENCE = Patience(silence_seconds=60.0, whole_seconds=120.0)
+_PATIENCE = Patience(silence_seconds=60.0, token_seconds=60.0, whole_seconds=120.0)
 
 _COUNTED = {"ignore_eos": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 _TOTAL = {"ignore_eos": True, "stream_options": {"include_usage": True}}

@@ -4,6 +4,7 @@ A request's length is what it came to, not what it was allowed; one that the log
 is dropped. Content is not in the log, but which blocks of it were equal is, as far as the prefix cache asked.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,11 +16,12 @@ from evenflow.core.events import Arrived, ConfigChanged, Finished
 from evenflow.core.request import DEFAULT_CLASS, DEFAULT_TENANT, RequestId
 from evenflow.observe.log import LogError, read_log
 from evenflow.workload.formats import Reading, read_trace
-from evenflow.workload.rows import open_text
+from evenflow.workload.rows import MAX_TOKENS, open_text
 from evenflow.workload.trace import PrefixBlocks, Trace, TraceError, TraceRequest
 
 EVENT_LOG = "evenflow event log"
-_HEAD_CHARS = 4096
+_HEAD_CHARS = 1 << 20
+_SHOWN_CHARACTERS = 80
 
 
 class _Head(msgspec.Struct):
@@ -35,7 +37,7 @@ def is_event_log(path: Path) -> bool:
     try:
         with open_text(path) as file:
             return msgspec.json.decode(file.readline(_HEAD_CHARS), type=_Head).type == "Log"
-    except (msgspec.MsgspecError, UnicodeDecodeError, OSError, EOFError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OSError, EOFError, zlib.error):
         return False  # whatever is wrong with it, its reader says
 
 
@@ -65,8 +67,15 @@ def trace_of_log(path: Path, limit: int | None = None) -> Trace:
         end = finished.get(event.request_id)
         if end is None:
             dropped["not seen to its end"] += 1
+        elif max(event.num_prompt_tokens, end.num_output_tokens) > MAX_TOKENS:
+            raise TraceError(
+                f"{path}: request {str(event.request_id)[:_SHOWN_CHARACTERS]!r} has more tokens than any model takes "
+                f"({MAX_TOKENS})"
+            )
         elif end.num_output_tokens == 0:
             dropped["no output tokens"] += 1
+        elif event.num_prompt_tokens == 0:
+            dropped["no prompt tokens"] += 1
         else:
             prefix = prefix_of(index, event.num_prompt_tokens, end.content, block_size)
             requests.append(_request(event, end.num_output_tokens, prefix))

@@ -10,16 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from evenflow.core.errors import EvenflowError
+from evenflow.models.whole_file import write_whole
 from evenflow.replay.record import Record
 from evenflow.replay.request import Reason, TokenCounts
 
 KIND = "evenflow-replay"
 SCHEMA_VERSION = 1
-MAX_FILE_BYTES = 4 * 2**30
+MAX_FILE_BYTES = 2**30
 
 
 class ResultError(EvenflowError):
@@ -55,27 +57,34 @@ class Result:
     records: tuple[Record, ...] = field(repr=False)
 
 
+# A timer may be early by its resolution, so what comes first may come just before 0.
+_Instant = Annotated[float, msgspec.Meta(ge=-1.0, le=1e9)]
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**40)]
+_Least1 = Annotated[int, msgspec.Meta(ge=1, lt=2**40)]
+_ROUNDING_SECONDS = 1e-3
+
+
 class _Row(msgspec.Struct, array_like=True):
     """A Record, as an array: `request_fields` in the file names the places."""
 
     request_id: str
-    intended: float
-    allowed: float | None
-    sent: float | None
-    finished: float | None
-    num_prompt_tokens: int
-    max_tokens: int
-    num_output_tokens: int | None
-    server_prompt_tokens: int | None
-    cached_tokens: int | None
+    intended: _Instant
+    allowed: _Instant | None
+    sent: _Instant | None
+    finished: _Instant | None
+    num_prompt_tokens: _Least1
+    max_tokens: _Least1
+    num_output_tokens: _Count | None
+    server_prompt_tokens: _Count | None
+    cached_tokens: _Count | None
     service_class: str | None
     tenant: str | None
     reason: Reason | None
     detail: str | None
     token_counts: TokenCounts | None
-    first_chunk: float | None
-    chunk_gaps_us: list[int]
-    chunk_tokens: list[int] | None  # None is one token each
+    first_chunk: _Instant | None
+    chunk_gaps_us: list[_Count]
+    chunk_tokens: list[_Count] | None  # None is one token each
 
 
 class _File(msgspec.Struct):
@@ -88,9 +97,9 @@ class _File(msgspec.Struct):
     load: dict[str, str]
     notes: tuple[str, ...]
     open_loop: bool
-    warm_up_seconds: float | None
+    warm_up_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] | None
     slo: str | None
-    loop_lags: tuple[float, ...]
+    loop_lags: tuple[_Instant, ...]
     gave_up: str | None
     summary: msgspec.Raw
     request_fields: tuple[str, ...]
@@ -120,8 +129,35 @@ def _record(row: _Row) -> Record:
         raise msgspec.ValidationError(
             f"request {row.request_id} has {len(times)} chunks but {len(tokens)} token counts"
         )
+    if row.sent is not None and row.reason is None:
+        _check_good(row, times)
     fields = {name: getattr(row, name) for name in _Row.__struct_fields__[:-3]}
     return Record(**fields, chunk_times=times, chunk_tokens=tokens)
+
+
+def _check_good(row: _Row, times: Sequence[float]) -> None:
+    """Of a request that went well: figures would be computed from whatever it says."""
+    assert row.sent is not None
+    if not times or row.finished is None:
+        what = "no chunk" if not times else "no end"
+        raise msgspec.ValidationError(f"request {row.request_id} has {what}, and no reason why it failed")
+    if times[0] < row.sent - _ROUNDING_SECONDS or row.finished < times[-1] - _ROUNDING_SECONDS:
+        raise msgspec.ValidationError(
+            f"request {row.request_id} was sent at {row.sent:g} s, had chunks from {times[0]:g} to {times[-1]:g} s, "
+            f"and ended at {row.finished:g} s; these must be in order"
+        )
+
+
+def _check_all(file: _File) -> None:
+    if file.request_fields != _Row.__struct_fields__:
+        raise msgspec.ValidationError(f"request_fields must be {', '.join(_Row.__struct_fields__)}, in this order")
+    if not file.requests:
+        raise msgspec.ValidationError("it has no requests")
+    names: set[str] = set()
+    for row in file.requests:
+        if row.request_id in names:
+            raise msgspec.ValidationError(f"request {row.request_id} is there twice")
+        names.add(row.request_id)
 
 
 def write_result(result: Result, summary: object, path: Path) -> None:
@@ -146,7 +182,7 @@ def write_result(result: Result, summary: object, path: Path) -> None:
     )
     data = msgspec.json.encode(file)
     try:
-        path.write_bytes(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
+        write_whole(path, gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
     except OSError as error:
         raise ResultError(f"cannot write {path}: {error.strerror}") from error
 
@@ -160,8 +196,9 @@ def read_result(path: Path) -> Result:
         if head.schema_version != SCHEMA_VERSION:
             raise ResultError(f"{path} has schema version {head.schema_version}; this evenflow reads {SCHEMA_VERSION}")
         file = msgspec.json.decode(data, type=_File)
+        _check_all(file)
         records = tuple(map(_record, file.requests))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ResultError(f"{path} is not a result file: {error}") from error
     return Result(
         name=file.name,

@@ -6,8 +6,9 @@ POST /tokenize     {"model", "prompt"} or {"content"}  ->  {"tokens": [...]}
 GET  /version      {"version": ...}
 """
 
+import asyncio
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import httpx
 import msgspec
@@ -15,6 +16,9 @@ import msgspec
 from evenflow.core.errors import EvenflowError
 
 _SECONDS = 10.0
+"""Of silence."""
+_ALL_SECONDS = 60.0
+MAX_ANSWER_BYTES = 16 << 20
 
 
 class ServerUnusable(EvenflowError):
@@ -40,7 +44,7 @@ class _Props(msgspec.Struct):
 
 
 class _Tokens(msgspec.Struct):
-    tokens: list[int]
+    tokens: list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]]
 
 
 class _Version(msgspec.Struct):
@@ -54,6 +58,14 @@ class ServerFacts:
     model: str
     max_model_len: int | None
     software: str
+
+
+class _Answer(NamedTuple):
+    """`server` is what it calls itself."""
+
+    status_code: int
+    server: str
+    content: bytes
 
 
 class ServerQuestions:
@@ -85,8 +97,8 @@ class ServerQuestions:
             max_model_len = props.default_generation_settings.n_ctx
         return ServerFacts(model, max_model_len, await self._software(response, props))
 
-    async def _software(self, response: httpx.Response, props: _Props | None) -> str:
-        name = response.headers.get("server", "")
+    async def _software(self, response: _Answer, props: _Props | None) -> str:
+        name = response.server
         if props is not None and props.build_info:
             return f"{name or 'llama.cpp'} {props.build_info}"
         version = _decoded(await self._get("/version"), _Version)
@@ -96,19 +108,41 @@ class ServerQuestions:
         """None if the server does not tokenise."""
         for body in ({"model": model, "prompt": text, "add_special_tokens": False}, {"content": text}):
             try:
-                response = await self._http.post(f"{self._base_url}/tokenize", json=body)
-            except httpx.HTTPError:
+                response = await self._ask("POST", "/tokenize", body)
+            except (httpx.HTTPError, TimeoutError):
                 return None
             tokens = _decoded(response, _Tokens)
             if tokens is not None and tokens.tokens:
                 return tokens.tokens
         return None
 
-    async def _get(self, path: str) -> httpx.Response:
+    async def _ask(self, method: str, path: str, body: object = None) -> _Answer:
+        """Raises httpx.HTTPError, TimeoutError, ServerUnusable. A server may send byte by byte, or without an end."""
+        content = bytearray()
+        async with (
+            asyncio.timeout(_ALL_SECONDS),
+            self._http.stream(method, self._base_url + path, json=body) as response,
+        ):
+            async for piece in response.aiter_bytes():
+                content += piece
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise ServerUnusable(
+                        f"{self._base_url} answers {path} with more than {MAX_ANSWER_BYTES} bytes; is it a server of "
+                        "the OpenAI API?"
+                    )
+            return _Answer(response.status_code, response.headers.get("server", ""), bytes(content))
+
+    async def _get(self, path: str) -> _Answer:
         try:
-            return await self._http.get(self._base_url + path)
+            return await self._ask("GET", path)
+        except httpx.InvalidURL as error:
+            raise ServerUnusable(f"{self._base_url} is no address: {error}") from error
         except httpx.ConnectError as error:
             raise ServerUnusable(f"cannot reach {self._base_url}: {error}; is the server running there?") from error
+        except TimeoutError as error:
+            raise ServerUnusable(
+                f"{self._base_url} has not answered {path} completely within {_ALL_SECONDS:g} s; it is half-dead"
+            ) from error
         except httpx.TimeoutException as error:
             raise ServerUnusable(
                 f"{self._base_url} takes connections but does not answer {path} within {_SECONDS:g} s; it is half-dead"
@@ -118,17 +152,19 @@ class ServerQuestions:
 
 
 def questions_client(api_key: str | None) -> httpx.AsyncClient:
-    headers = {"authorization": f"Bearer {api_key}"} if api_key is not None else {}
+    headers = {"accept-encoding": "identity"}
+    if api_key is not None:
+        headers["authorization"] = f"Bearer {api_key}"
     return httpx.AsyncClient(headers=headers, timeout=_SECONDS, trust_env=False)
 
 
 ShapeT = TypeVar("ShapeT")
 
 
-def _decoded(response: httpx.Response, shape: type[ShapeT]) -> ShapeT | None:
+def _decoded(response: _Answer, shape: type[ShapeT]) -> ShapeT | None:
     if response.status_code != 200:
         return None
     try:
         return msgspec.json.decode(response.content, type=shape)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None

@@ -18,13 +18,19 @@ METRICS = ("ttft", "itl", "tpot", "e2e")
 _SPAN = re.compile(r"([0-9]*\.?[0-9]+)\s*(us|ms|s|m|min|h)?")
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
+_MOST_SECONDS = 1e9
+_SHOWN_CHARACTERS = 40
+
 
 def parse_seconds(text: str, name: str) -> float:
     """1.5, 1.5s, 150ms, 2m; without a unit, seconds."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
-        raise ConfigError(f"{name} must be a time like 1.5s or 150ms, not {text!r}")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+        raise ConfigError(f"{name} must be a time like 1.5s or 150ms, not {text[:_SHOWN_CHARACTERS]!r}")
+    seconds = float(match[1]) * _UNITS[match[2] or "s"]
+    if seconds > _MOST_SECONDS:
+        raise ConfigError(f"{name} must be less than 30 years, not {text[:_SHOWN_CHARACTERS]}")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)

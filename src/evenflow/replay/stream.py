@@ -13,6 +13,7 @@ spread over the chunks by the length of their text, and marked as such.
 
 from array import array
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -37,13 +38,16 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: _Count | None = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
 
 
@@ -94,7 +98,7 @@ class TokenStream:
             return
         try:
             event = _EVENT.decode(payload)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             shown = payload[:_SHOWN].decode(errors="replace")
             raise StreamError(Reason.MALFORMED, f"an event is not what the API says ({error}): {shown}") from error
         if event.error is not None:

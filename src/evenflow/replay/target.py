@@ -42,14 +42,20 @@ class Target:
     fields: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for text in (self.address.host, self.address.path, self.api_key or ""):
-            if not text.isascii() or not text.isprintable():
+        for text in (self.address.host, self.address.path):
+            if not _fits_a_head(text):
                 raise ConfigError(f"{text!r} cannot be part of an HTTP head: only printable ASCII can")
+        if not _fits_a_head(self.api_key or ""):  # which is not shown
+            raise ConfigError("the API key cannot be part of an HTTP head: only printable ASCII can")
 
     @property
     def path(self) -> str:
         tail = "/v1/completions" if self.endpoint is Endpoint.COMPLETIONS else "/v1/chat/completions"
         return self.address.path + tail
+
+
+def _fits_a_head(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 STREAM_FIELDS: Mapping[str, object] = {

@@ -13,6 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenflow.core.errors import EvenflowError
+from evenflow.models.whole_file import write_whole
 from evenflow.observe.summary import format_seconds
 
 
@@ -58,6 +59,6 @@ def render(template: str, title: str, **values: object) -> str:
 
 def write_page(page: str, path: Path) -> None:
     try:
-        path.write_text(page, encoding="utf-8")
+        write_whole(path, page.encode(errors="backslashreplace"))  # a file name in it may be any bytes
     except OSError as error:
         raise ReportError(f"cannot write {path}: {error.strerror}") from error

@@ -22,6 +22,7 @@ from evenflow.simulate.fit import StepSample, fit_cost, quality_of
 from evenflow.simulate.machine import this_engine, this_machine
 
 MIN_SECONDS = 5.0
+MAX_SECONDS = 86_400.0
 _HELD_OUT_SHARE = 0.2
 
 Progress = Callable[[float, str], None]
@@ -32,8 +33,11 @@ def calibrate(
     config: EngineConfig, *, seconds: float, seed: int = 0, progress: Progress = lambda share, words: None
 ) -> StepCost:
     """Loads the model, drives it for so long, fits. Raises ConfigError, ModelError, CostError."""
-    if seconds < MIN_SECONDS:
-        raise CostError(f"a calibration of {seconds:g} s is too short; give it {MIN_SECONDS:g} s at least")
+    if not MIN_SECONDS <= seconds <= MAX_SECONDS:
+        raise CostError(
+            f"a calibration takes {MIN_SECONDS:g} s at least, or too little is seen, and {MAX_SECONDS:g} s at most; "
+            f"not {seconds:g}"
+        )
     progress(0.0, "loading the model")
     calibration = calibration_of(config, seed)
     learning = 1.0 - _HELD_OUT_SHARE

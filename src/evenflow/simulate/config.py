@@ -13,6 +13,8 @@ VOCAB_SIZE = 2**62
 """Simulated token ids name the content they stand for (tokens.py); there are as many as there is content."""
 
 _UNLIMITED_MODEL_LEN = 1 << 24
+MOST = 1 << 24
+"""Of blocks, seats and tokens: more than any machine has. A pool of so many blocks takes about 2 GB here."""
 _LIVE = EngineConfig()
 
 
@@ -36,10 +38,12 @@ class SimulationConfig:
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "num_blocks", "max_model_len"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value}")
-        if self.num_host_blocks < 0:
-            raise ConfigError(f"num_host_blocks must be 0 (none) or more, not {self.num_host_blocks}")
+            if value is not None and not 1 <= value <= MOST:
+                raise ConfigError(f"{name} must be at least 1 and at most {MOST}, not {value}")
+        if not 0 <= self.num_host_blocks <= MOST:
+            raise ConfigError(
+                f"num_host_blocks must be 0 (none) or more, and at most {MOST}, not {self.num_host_blocks}"
+            )
         if not 0.0 <= self.watermark < 1.0:
             raise ConfigError(f"watermark must be at least 0 and below 1, not {self.watermark}")
 
@@ -68,6 +72,11 @@ class SimulationConfig:
             if kv_tokens is None:
                 raise ConfigError("the cost file does not say how much KV memory there is; set num_blocks")
             num_blocks = max(1, kv_tokens // self.block_size)
+            if num_blocks > MOST:
+                raise ConfigError(
+                    f"the cost file says that {kv_tokens} tokens fit into the KV memory; that is {num_blocks} blocks, "
+                    f"where at most {MOST} are simulated; set num_blocks or a larger block_size"
+                )
         pool_tokens = num_blocks * self.block_size
         spec = self.spec()
         if spec.preemption == "swap" and self.num_host_blocks == 0:

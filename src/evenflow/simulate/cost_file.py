@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from evenflow.core.errors import EvenflowError
+from evenflow.models.whole_file import write_whole
 from evenflow.simulate.cost import HULL_FEATURES, Bounds, Drift, Identity, Kind, Knot, Quality, Spread, StepCost
 from evenflow.simulate.levels import LEVELS
 from evenflow.simulate.machine import this_engine, this_machine
@@ -99,7 +100,7 @@ def save_cost(path: Path, cost: StepCost) -> None:
         **values,
     )
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
+        write_whole(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
     except OSError as error:
         raise CostError(f"cannot write the cost file {path}: {error.strerror}") from error
 
@@ -124,7 +125,7 @@ def parse_cost(data: bytes, name: str, *, force: bool = False) -> StepCost:
         if head.schema_version != SCHEMA_VERSION:
             raise CostError(f"{name} has schema version {head.schema_version}; this evenflow reads {SCHEMA_VERSION}")
         file = msgspec.json.decode(data, type=_File)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise CostError(f"{name} is not a cost file: {error}") from error
     _check(file, name)
     values: dict[str, Any] = {field: getattr(file, field) for field in _SAME}  # Any: as above
@@ -160,6 +161,8 @@ def _check(file: _File, name: str) -> None:
     for knot in file.knots:
         if not (0.0 <= knot.log2_tokens <= 40.0 and abs(knot.seconds) <= _MAX_SECONDS):
             raise CostError(f"{name}: knot {tuple(knot)} is beyond all sense")
+    if len({spread.regime for spread in file.spreads}) < len(file.spreads):
+        raise CostError(f"{name}: spreads has a kind of step twice")
     for spread in file.spreads:
         if not 0.0 <= spread.sigma <= 3.0:
             raise CostError(f"{name}: the sigma of {spread.regime.value} steps must be between 0 and 3")
@@ -175,6 +178,8 @@ def _check(file: _File, name: str) -> None:
     for bounds in file.hull:
         if bounds.feature not in HULL_FEATURES or not (isfinite(bounds.low) and isfinite(bounds.high)):
             raise CostError(f"{name}: hull of {bounds.feature!r}: known are {', '.join(HULL_FEATURES)}, within numbers")
+        if bounds.low > bounds.high:
+            raise CostError(f"{name}: hull of {bounds.feature}: from {bounds.low:g} to {bounds.high:g} is nothing")
     if file.swap_block_seconds is not None and not 0.0 <= file.swap_block_seconds <= _MAX_SECONDS:
         raise CostError(f"{name}: swap_block_seconds must be between 0 and {_MAX_SECONDS:g}")
     for field in ("kv_tokens", "block_size"):

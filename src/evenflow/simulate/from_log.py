@@ -21,7 +21,8 @@ def cost_of_log(log: EventLog, model: str) -> StepCost:
             events.append(replace(event, scheduled=event.scheduled[:1], emitted=(), left_out=(), doors=()))
         elif isinstance(event, ConfigChanged):
             settings = dict(event.settings)
-    block_size = int(settings["block_size"]) if settings.get("block_size", "").isdigit() else None
+    said = settings.get("block_size", "")
+    block_size = int(said) if said.isascii() and said.isdigit() and len(said) < 10 else None
     last = events[-1] if events else None
     kv_tokens = last.kv_blocks_total * block_size if isinstance(last, StepRecord) and block_size else None
     model = settings.get("model", model)

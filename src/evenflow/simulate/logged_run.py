@@ -45,6 +45,9 @@ def logged_run(events: Sequence[Event]) -> LoggedRun:
     spans = [span for span in spans if span.finish_time is not None]
     if not spans:
         raise RecordedError("no request ended in this log: there is nothing to simulate")
+    for span in spans:
+        if max(span.num_prompt_tokens, span.num_output_tokens) > resolved.max_model_len:
+            raise RecordedError(f"request {span.request_id!r} has more tokens than the context of its engine")
     start = spans[0].arrival_time
     contents = {event.request_id: event.content for event in events if isinstance(event, Finished)}
     plans = tuple(

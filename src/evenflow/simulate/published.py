@@ -6,6 +6,8 @@ serving engine does; nothing in it mixes prefill with decode, and nothing in it 
 """
 
 import csv
+import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +24,8 @@ from evenflow.workload.trace import TraceError
 
 _COLUMNS = ("model", "hardware", "prompt_size", "batch_size", "token_size", "prompt_time", "token_time")
 _MAX_ROWS = 1_000_000
+_MOST_DEVICES, _MOST_TOKENS = 1024, 10_000_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it becomes a file's
 _GIGA = 10**9
 _USABLE = 0.9  # of the memory; the rest is activations and the runtime's
 _GPU_MEMORY = 80 * _GIGA
@@ -59,6 +63,13 @@ def read_timings(path: Path) -> Mapping[Setup, list[StepSample]]:
             prompt_seconds, token_seconds = float(row["prompt_time"]) / 1e3, float(row["token_time"]) / 1e3
         except (TypeError, ValueError):
             raise CostError(f"{path} row {number}: a number is missing or is none") from None
+        if not _NAME.fullmatch(setup.model) or not _NAME.fullmatch(setup.hardware):
+            raise CostError(f"{path} row {number}: model and hardware must be names (letters, digits, '.', '_', '-')")
+        if not 1 <= setup.tensor_parallel <= _MOST_DEVICES or max(batch) > _MOST_TOKENS:
+            raise CostError(
+                f"{path} row {number}: tensor_parallel must be between 1 and {_MOST_DEVICES}, and sizes at most "
+                f"{_MOST_TOKENS}"
+            )
         if min(batch) < 1 or not (0.0 < prompt_seconds < 1e4 and 0.0 < token_seconds < 1e4):
             raise CostError(f"{path} row {number}: sizes must be at least 1, and times above 0 ms")
         by_batch[setup][batch] += _samples(*batch, prompt_seconds, token_seconds)
@@ -95,7 +106,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 if number > _MAX_ROWS:
                     raise CostError(f"{path} has more than {_MAX_ROWS} rows")
                 yield number, row
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, TraceError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error, TraceError) as error:
         raise CostError(f"cannot read {path}: {error}") from error
 
 

@@ -185,6 +185,10 @@ class _Repeat:
 
     def _arrive(self, event: Arrived) -> None:
         self._counts["requests"] += 1
+        if event.num_prompt_tokens > self._limits["max_model_len"]:
+            raise RecordedError(
+                f"request {event.request_id!r} has {event.num_prompt_tokens} tokens, above the context of its engine"
+            )
         finished = self._finished.get(event.request_id)
         block_size = self._limits["block_size"]
         content = _Content(event, finished, block_size, self._counts["requests"])
@@ -290,7 +294,8 @@ def resolved_of(started: ConfigChanged) -> ResolvedEngine:
         raise RecordedError(f"the log's settings lack {', '.join(missing)}")
     wrong = [name for name in _LIMITS[:3] + _LIMITS[4:6] if limits[name] < 1]
     wrong += [name for name in ("watermark_blocks", "num_host_blocks") if limits[name] < 0]
-    if wrong or limits["num_blocks"] + limits["num_host_blocks"] > _MOST_BLOCKS:
+    too_many = max(limits[name] for name in _LIMITS) > _MOST_BLOCKS
+    if wrong or too_many or limits["num_blocks"] + limits["num_host_blocks"] > _MOST_BLOCKS:
         raise RecordedError(f"the log's settings are beyond all sense: {limits}")
     numbers: dict[str, Any] = {name: limits[name] for name in _LIMITS if name != "prefix_caching"}
     return ResolvedEngine(

@@ -59,6 +59,8 @@ def simulate(
         raise ConfigError("there is nothing to simulate: the trace has no requests")
     if not 1 <= replicas <= MAX_REPLICAS:
         raise ConfigError(f"replicas must be between 1 and {MAX_REPLICAS}, not {replicas}")
+    if seed < 0:
+        raise ConfigError(f"a seed must be 0 or more, not {seed}")
     began = time.perf_counter()
     plans = plans_of(rows)
     if len({plan.request_id for plan in plans}) < len(plans):

@@ -12,6 +12,8 @@ from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.policy.table import policy_to_table
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.policy_choice import table_of
+from evenflow.models.whole_file import write_whole
+from evenflow.observe.visible import visible
 from evenflow.tune.settings import Settings
 
 
@@ -25,13 +27,13 @@ _KNOBS = ("max_num_seqs", "max_num_batched_tokens")
 def write_config(path: Path, settings: Settings, engine: EngineConfig | None, remarks: tuple[str, ...]) -> None:
     """`engine` is the live configuration, if one was tried; without it the KV memory is left to whoever serves."""
     try:
-        path.write_text(config_text(settings, engine, remarks), encoding="utf-8")
+        write_whole(path, config_text(settings, engine, remarks).encode())
     except OSError as error:
         raise ConfigFileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def config_text(settings: Settings, engine: EngineConfig | None, remarks: tuple[str, ...] = ()) -> str:
-    lines = [*(f"# {line}" for remark in remarks for line in remark.splitlines()), "", "[engine]"]
+    lines = [*(f"# {visible(line)}" for remark in remarks for line in remark.splitlines()), "", "[engine]"]
     lines += [f"{name} = {_value(value)}" for name, value in _engine(settings, engine)]
     lines += ["", "[scheduling]", *(f"{name} = {_value(value)}" for name, value in _scheduling(settings))]
     return "\n".join(lines).lstrip("\n") + "\n"

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from evenflow.core.errors import ConfigError, EvenflowError
+from evenflow.models.bounded_file import read_at_most
 
 SCHEMA_VERSION = 1
 _MAX_BYTES = 1 << 28
@@ -148,9 +149,9 @@ def _read(path: Path) -> Iterator[Entry]:
     if not path.exists():
         return
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        data = read_at_most(path, _MAX_BYTES)
+        if data is None:
             raise JournalError(f"{path} is larger than {_MAX_BYTES} bytes; no journal is")
-        data = path.read_bytes()
         whole = data.rfind(b"\n") + 1
         if whole < len(data):
             os.truncate(path, whole)
@@ -160,5 +161,5 @@ def _read(path: Path) -> Iterator[Entry]:
     for number, line in enumerate(data[:whole].splitlines(), start=1):
         try:
             yield decoder.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             raise JournalError(f"{path} line {number} is not of a journal: {error}") from error

@@ -12,13 +12,15 @@ which a run has millions, are counted per cell on levels 1 % apart.
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenflow.core.errors import EvenflowError
+from evenflow.models.bounded_file import read_at_most
 from evenflow.replay.bootstrap import Floats, Sample
 from evenflow.replay.measure import HEADLINE, Metric, window_of
 from evenflow.replay.record import Record
@@ -29,6 +31,7 @@ from evenflow.tune.objective import Goal
 MAX_TIME_CELLS = 256
 _LEVEL = np.log(1.01)
 _MAX_FILE_BYTES = 1 << 28
+_MAX_UNPACKED_BYTES = 1 << 30
 
 TOKENS, DONE, MET = "tokens", "done", "met"
 
@@ -156,9 +159,13 @@ def write_observations(observations: Observations, path: Path) -> None:
 def read_observations(path: Path) -> Observations:
     """Raises ObservationsError for whatever is wrong with the file."""
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
+        data = read_at_most(path, _MAX_FILE_BYTES)
+        if data is None:
             raise ObservationsError(f"{path} is larger than {_MAX_FILE_BYTES} bytes; no run's observations are")
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with ZipFile(BytesIO(data)) as packed:
+            if sum(each.file_size for each in packed.infolist()) > _MAX_UNPACKED_BYTES:
+                raise ObservationsError(f"{path} unpacks to more than {_MAX_UNPACKED_BYTES} bytes; no run's do")
+        with np.load(BytesIO(data), allow_pickle=False) as file:
             seconds, num_cells, planned, failed = file["head"].tolist()
             samples = {}
             for name in file.files:

@@ -27,8 +27,8 @@ class Arrivals(Protocol):
 
 
 def _check_rate(rate: float) -> None:
-    if not 0.0 < rate <= 1e6:
-        raise ConfigError(f"a rate must be above 0 and at most a million requests per second, not {rate}")
+    if not 1e-9 <= rate <= 1e6:
+        raise ConfigError(f"a rate must be above 0 (1e-09) and at most a million requests per second, not {rate}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,10 @@ class Gamma:
 
     def __post_init__(self) -> None:
         _check_rate(self.rate)
-        if not 0.0 < self.burstiness <= 1e6:
-            raise ConfigError(f"burstiness must be above 0 (1 is Poisson, less is burstier), not {self.burstiness}")
+        if not 1e-6 <= self.burstiness <= 1e6:
+            raise ConfigError(
+                f"burstiness must be between 1e-06 and 1e+06 (1 is Poisson, less is burstier), not {self.burstiness}"
+            )
 
     def times(self, count: int, rng: Random) -> tuple[float, ...]:
         scale = 1.0 / (self.rate * self.burstiness)
@@ -87,8 +89,8 @@ class Stage:
 
     def __post_init__(self) -> None:
         _check_rate(self.rate)
-        if not self.seconds > 0.0:
-            raise ConfigError(f"a stage must last longer than 0 s, not {self.seconds}")
+        if not 0.0 < self.seconds < float("inf"):
+            raise ConfigError(f"a stage must last longer than 0 s and end, not {self.seconds} s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from evenflow.workload.rows import Row, open_text, read_rows
 from evenflow.workload.trace import Trace, TraceError, TraceRequest
 
 _HEAD_CHARS = 80
+MAX_ROWS = 20_000_000
+"""Some 5 GB of memory. A packed file of some megabytes could hold more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ def parse_trace(file: TextIO, source: str, reading: Reading = Reading()) -> Trac
     kept: list[TraceRequest] = []
     lines: list[int] = []
     num_rows = 0
-    for row, request in islice(_requests(rows, trace_format, clock), reading.limit):
+    for row, request in islice(_requests(rows, trace_format, clock), min(reading.limit or MAX_ROWS + 1, MAX_ROWS + 1)):
         num_rows += 1
+        if num_rows > MAX_ROWS:
+            raise TraceError(f"{source} has more than {MAX_ROWS} rows; read only the first of them with --limit")
         if request.num_prompt_tokens > 0 and request.num_output_tokens > 0:
             kept.append(reading.columns.labelled(request, row))
             lines.append(row.line)

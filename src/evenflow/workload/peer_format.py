@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from evenflow.core.errors import ConfigError
+from evenflow.models.bounded_file import read_at_most
 from evenflow.workload.synthesize import PromptTokenizer, prompt_of_length
 from evenflow.workload.trace import TraceError
 
@@ -81,13 +82,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def read_workload(path: Path) -> PeerWorkload:
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise TraceError(f"{path} has {size} bytes; a workload file has at most {MAX_FILE_BYTES}")
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        data = read_at_most(path, MAX_FILE_BYTES)
+        if data is None:
+            raise TraceError(f"{path} has more bytes than a workload file may have ({MAX_FILE_BYTES})")
+        file = msgspec.json.decode(data, type=_File)
     except OSError as error:
         raise TraceError(f"cannot read the workload {path}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise TraceError(f"{path} is not a workload file: {error}") from error
     if len(file.w3_unit_gaps) != len(file.w3):
         raise TraceError(f"{path}: w3_unit_gaps has {len(file.w3_unit_gaps)} entries for {len(file.w3)} requests in w3")

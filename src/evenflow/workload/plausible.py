@@ -25,7 +25,7 @@ def check_times(arrivals: Sequence[float], lines: Sequence[int], source: str) ->
         at = max(range(1, len(arrivals)), key=lambda i: arrivals[i] - arrivals[i - 1])
         jump = arrivals[at] - arrivals[at - 1]
         raise TraceError(
-            f"{source} line {lines[at]}: the trace would span {span / 86_400:.0f} days, with a jump of {jump:.0f} s "
+            f"{source} line {lines[at]}: the trace would span {span / 86_400:.6g} days, with a jump of {jump:.6g} s "
             "here; are its times of mixed units, or not in the unit of its format (--time-unit)?"
         )
     if len(arrivals) < _MIN_REQUESTS:

@@ -23,7 +23,8 @@ from evenflow.workload.trace import TraceError
 
 MAX_TOKENS = 100_000_000
 MAX_LINE_CHARS = 16 * 2**20
-MAX_ARRAY_CHARS = 2**31
+MAX_ARRAY_CHARS = 2**30
+MAX_LINES = 50_000_000
 _SHOWN_CHARS = 80
 
 
@@ -97,8 +98,15 @@ class Row:
         return value
 
 
+def check_can_be_read_again(path: Path) -> None:
+    """Raises TraceError for a pipe, whose beginning is gone at the second look, or which nobody writes to again."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise TraceError(f"{path} is a pipe or a device, and is read more than once; write it to a file first")
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[TextIO]:
+    check_can_be_read_again(path)
     try:
         file = path.open("rb")
     except OSError as error:
@@ -135,6 +143,8 @@ def _lines(file: TextIO, source: str) -> Iterator[tuple[int, str]]:
     try:
         while line := file.readline(MAX_LINE_CHARS + 1):
             number += 1
+            if number > MAX_LINES:
+                raise TraceError(f"{source} has more than {MAX_LINES} lines; take a part of it")
             if len(line) > MAX_LINE_CHARS:
                 raise TraceError(f"{source} line {number}: is longer than {MAX_LINE_CHARS} characters")
             yield number, line
@@ -146,7 +156,10 @@ def _lines(file: TextIO, source: str) -> Iterator[tuple[int, str]]:
 
 def _csv(lines: Iterator[tuple[int, str]], source: str) -> tuple[frozenset[str], Iterator[Row]]:
     number, header = next(lines)
-    names = [name.strip() for name in next(csv.reader([header.lstrip("\ufeff")]))]
+    try:
+        names = [name.strip() for name in next(csv.reader([header.lstrip("\ufeff")]))]
+    except csv.Error as error:
+        raise TraceError(f"{source} line {number}: is not CSV ({error})") from error
     if len(set(names)) < len(names):
         raise TraceError(f"{source} line {number}: a column name comes twice")
     return frozenset(names), _csv_rows(names, lines, source)
@@ -181,7 +194,7 @@ def _json_lines(lines: Iterator[tuple[int, str]], source: str) -> Iterator[Row]:
             continue
         try:
             yield Row(source, number, decoder.decode(text))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise TraceError(f"{source} line {number}: is not a JSON object ({error})") from error
 
 
@@ -194,7 +207,7 @@ def _json_array(lines: Iterator[tuple[int, str]], source: str) -> Iterator[Row]:
         text.write(line)
     try:
         objects = msgspec.json.decode(text.getvalue().lstrip("\ufeff"), type=list[dict[str, object]])
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise TraceError(f"{source}: is not a JSON array of objects ({error})") from error
     for number, cells in enumerate(objects, start=1):
         yield Row(source, number, cells)

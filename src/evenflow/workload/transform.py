@@ -11,11 +11,13 @@ from random import Random
 from statistics import median
 
 from evenflow.core.errors import ConfigError
+from evenflow.workload.rows import MAX_TOKENS
 from evenflow.workload.trace import PrefixBlocks, TraceRequest
 
 # A trace is quantised if requests share few instants. Even very bursty ones (CV 13) have 0.97 distinct times a request.
 _DISTINCT_PER_REQUEST = 0.5
 _MIN_REQUESTS_TO_TELL = 20
+_MOST_FACTOR = 1e6
 
 
 def window(requests: Sequence[TraceRequest], start: float, end: float | None) -> tuple[TraceRequest, ...]:
@@ -31,17 +33,26 @@ def window(requests: Sequence[TraceRequest], start: float, end: float | None) ->
 
 def scale_rate(requests: Sequence[TraceRequest], factor: float) -> tuple[TraceRequest, ...]:
     """The same requests, `factor` times as fast."""
-    if not factor > 0.0:
-        raise ConfigError(f"rate_scale must be above 0, not {factor}")
+    _check_factor("rate_scale", factor)
     return tuple(replace(request, arrival_seconds=request.arrival_seconds / factor) for request in requests)
 
 
 def scale_lengths(requests: Sequence[TraceRequest], factor: float) -> tuple[TraceRequest, ...]:
     """Both lengths times `factor`, rounded, at least 1. Blocks of a prefix shrink with the prompt, so that the share of
     it that is common stays."""
-    if not factor > 0.0:
-        raise ConfigError(f"length_scale must be above 0, not {factor}")
+    _check_factor("length_scale", factor)
+    longest = max((max(each.num_prompt_tokens, each.num_output_tokens) for each in requests), default=0)
+    if longest * factor > MAX_TOKENS:
+        raise ConfigError(
+            f"length_scale {factor:g} makes {longest} tokens more than any model takes ({MAX_TOKENS}); take at most "
+            f"{MAX_TOKENS / longest:g}"
+        )
     return tuple(_scaled(request, factor) for request in requests)
+
+
+def _check_factor(name: str, factor: float) -> None:
+    if not 0.0 < factor <= _MOST_FACTOR:
+        raise ConfigError(f"{name} must be above 0 and at most {_MOST_FACTOR:g}, not {factor:g}")
 
 
 def _scaled(request: TraceRequest, factor: float) -> TraceRequest:

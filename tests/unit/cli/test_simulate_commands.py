@@ -69,3 +69,43 @@ def test_what_cannot_be_is_said_in_a_sentence(
 ) -> None:
     assert called("simulate", "--trace", trace, "--out", str(tmp_path / "x"), *more) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--out", "--log"])
+def test_what_is_read_is_not_written_over(flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"arrival_s":0,"input_tokens":1,"output_tokens":1}\n')
+    before = path.read_text()
+    places = {"--out": str(tmp_path / "r"), flag: str(path)}
+    arguments = ["--trace", str(path), "--cost", COST, *(word for place in places.items() for word in place)]
+    assert called("simulate", *arguments) == 2
+    said = capsys.readouterr().err
+    assert "would replace what is read" in said or "is not an event log" in said
+    assert path.read_text() == before
+
+
+def test_a_place_where_nothing_can_be_written_is_told_before_the_work(
+    tmp_path: Path, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "r.json").mkdir()
+    assert called("simulate", "--trace", trace, "--cost", COST, "--out", str(tmp_path / "r")) == 2
+    assert "r.json cannot be written (Is a directory); give another --out" in capsys.readouterr().err
+    assert called("calibrate", "--seconds", "inf", "--model", "no", "--out", str(tmp_path / "r.json")) == 2
+    assert "r.json cannot be written (Is a directory)" in capsys.readouterr().err
+
+
+def test_a_negative_seed_of_the_scatter_is_refused(
+    tmp_path: Path, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--trace", trace, "--cost", COST, "--out", str(tmp_path / "r"), "--scatter-seed=-1"]
+    assert called("simulate", *arguments) == 2
+    assert "a seed must be 0 or more, not -1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["num_blocks", "num_host_blocks", "max_num_seqs", "block_size", "max_model_len"])
+def test_more_than_any_machine_has_is_refused(
+    setting: str, tmp_path: Path, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--trace", trace, "--cost", COST, "--out", str(tmp_path / "r"), "--set", f"{setting}={10**20}"]
+    assert called("simulate", *arguments) == 2
+    assert f"{setting} must be" in capsys.readouterr().err

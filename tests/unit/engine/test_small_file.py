@@ -6,6 +6,7 @@ import pytest
 
 from evenflow.core.errors import ConfigError
 from evenflow.engine.small_file import read_small_text
+from evenflow.models.bounded_file import read_at_most
 
 
 def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:
@@ -19,3 +20,7 @@ def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:
 def test_a_device_without_an_end_is_not_read_to_it() -> None:
     with pytest.raises(ConfigError, match=r"/dev/zero is larger than 10 bytes"):
         read_small_text(Path("/dev/zero"), 10)
+
+
+def test_what_is_read_for_its_size_is_read_no_further() -> None:
+    assert read_at_most(Path("/dev/zero"), 10) is None

@@ -161,3 +161,23 @@ def test_a_log_that_cannot_be_rotated_says_so_once_and_ends(tmp_path: Path) -> N
 def test_a_rotation_that_would_keep_nothing_is_refused(size: int, keep: int) -> None:
     with pytest.raises(ConfigError, match="event log"):
         Rotation(size, keep)
+
+
+@pytest.mark.parametrize("content", ["arrival_s,input_tokens\n0,1\n", '{"arrival_s":0}\n', "[" * 100_000])
+def test_what_is_no_log_is_not_replaced_by_one(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(content)
+    with pytest.raises(
+        LogError, match=r"trace\.csv is there, and is not an event log; give the event log another name"
+    ):
+        EventLogWriter(path)
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("content", ["", '{"type":"Log","schema_version":99,"more":1}\n'])
+def test_an_empty_file_and_a_log_of_another_version_are_replaced(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_text(content)
+    with EventLogWriter(path) as log:
+        log.write(alone())
+    assert read(path) == list(alone())

@@ -225,3 +225,9 @@ def test_the_summary_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "events: 0 in 0 us: none" in shown
     assert "requests: none" in shown
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+def test_a_time_that_is_no_number_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be seconds after the log's first event, not nan"):
+        LogFilter(**{name: float("nan")})  # type: ignore[arg-type]  # of the two by name

@@ -39,6 +39,11 @@ def test_a_user_asks_again_once_it_is_answered_and_has_thought() -> None:
     assert [record.ttft for record in seen.records] == pytest.approx([1.0] * 6, abs=1e-3)
 
 
+def test_more_users_than_questions_cost_nothing() -> None:
+    seen = load(plans(3, 0.0), pacing=ClosedLoop(10**18))
+    assert len(seen.good) == 3
+
+
 def test_a_closed_loop_may_end_by_the_clock() -> None:
     seen = load(plans(50, 0.0), lambda asked: answer_in(1.0), pacing=ClosedLoop(num_users=2, seconds=3.5))
     assert len(seen.server.asked) == 8
@@ -76,6 +81,8 @@ def test_a_parent_that_is_not_in_the_load_is_not_waited_for() -> None:
         lambda: ClosedLoop(0),
         lambda: ClosedLoop(1, think_seconds=-1.0),
         lambda: ClosedLoop(1, seconds=0.0),
+        lambda: Patience(silence_seconds=0.0),
+        lambda: Patience(silence_seconds=float("nan")),
     ],
 )
 def test_a_pacing_that_cannot_be_is_refused(wrong: type) -> None:
@@ -104,6 +111,15 @@ def test_what_goes_wrong_is_said_and_never_measured(answer: Answer, reason: Reas
         assert record.reason is reason
         assert words in (record.detail or "")
         assert (record.ttft, record.tpot, record.e2e, len(record.token_gaps())) == (None, None, None, 0)
+
+
+def test_signs_of_life_without_tokens_are_not_listened_to_for_ever() -> None:
+    seen = load(
+        plans(1, 0.0),
+        lambda asked: Answer(gap_seconds=1.0, num_tokens=10_000, field=""),
+        patience=Patience(silence_seconds=5.0, token_seconds=20.0),
+    )
+    assert seen.details() == ["the server sends, but no token for 20 s after 0 tokens; it is half-dead"]
 
 
 def test_an_answer_that_is_no_stream_is_refused() -> None:

@@ -1,18 +1,20 @@
 """What a server is asked before a run, in the dialects of several servers, and what it is told if it will not do."""
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from evenflow.core.errors import ConfigError
 from evenflow.replay.connection import parse_url
 from evenflow.replay.noop_server import Answer, Asked, NoopServer, at_once
 from evenflow.replay.preflight import Ready, check, counter
 from evenflow.replay.request import PlannedRequest
-from evenflow.replay.server_facts import ServerFacts, ServerQuestions, ServerUnusable
+from evenflow.replay.server_facts import MAX_ANSWER_BYTES, ServerFacts, ServerQuestions, ServerUnusable
 from evenflow.replay.target import Endpoint, Target
 from load_world import PORT
 from pair_tokenizer import PairTokenizer
@@ -214,3 +216,48 @@ def test_the_probe_sends_content_of_its_own() -> None:
     probe = server.asked[0].body["prompt"]
     sent = json.loads(ready.prompts.prompt(replace(plan(24), index=0)))
     assert probe != sent
+
+
+class Dripping(httpx.AsyncByteStream):
+    """A piece every second, without an end."""
+
+    def __init__(self, piece: bytes) -> None:
+        self._piece = piece
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            await asyncio.sleep(1.0)
+            yield self._piece
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (b" ", "http://h has not answered /v1/models completely within 60 s; it is half-dead"),
+        (b" " * (MAX_ANSWER_BYTES // 4), "http://h answers /v1/models with more than 16777216 bytes; is it a server"),
+    ],
+)
+def test_an_answer_without_an_end_is_not_waited_for(piece: bytes, message: str) -> None:
+    async def main(loop: VirtualLoop) -> ServerFacts:
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, stream=Dripping(piece)))
+        return await ServerQuestions(httpx.AsyncClient(transport=transport), "http://h").facts(None)
+
+    with pytest.raises(ServerUnusable) as caught:
+        run_virtually(main)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**40], ["a"]])
+def test_token_ids_that_no_model_has_are_not_sent(tokens: list[object]) -> None:
+    with pytest.raises(ServerUnusable, match="has no /tokenize"):
+        preflight(replies={**VLLM, "/tokenize": {"tokens": tokens}})
+
+
+@pytest.mark.parametrize("url", ["http://a b:1", "http://" + "x" * 70 + ".com", "http://\tx", "http://a:99999"])
+def test_an_address_that_cannot_be_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="url"):
+        parse_url(url)
+
+
+def test_port_0_is_not_taken_for_no_port() -> None:
+    assert parse_url("http://h:0").port == 0

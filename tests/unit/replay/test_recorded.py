@@ -17,7 +17,7 @@ from evenflow.workload.trace_file import write_trace
 
 
 def arrived(name: str, time: float, *, prompt: int = 10, tenant: str = "") -> Arrived:
-    return Arrived(time, RequestId(name), time + 0.001, prompt, 99, "f", tenant, "default", 0)
+    return Arrived(time, RequestId(name), 14.5, prompt, 99, "f", tenant, "default", 0)
 
 
 def finished(name: str, output: int) -> Finished:
@@ -27,9 +27,9 @@ def finished(name: str, output: int) -> Finished:
 LOG: Sequence[Event] = (
     arrived("b", 12.5, prompt=20, tenant="them"),
     arrived("a", 12.0),
-    finished("a", 5),
     arrived("c", 13.0),
     arrived("d", 14.0),
+    finished("a", 5),
     finished("d", 0),
     finished("b", 7),
 )

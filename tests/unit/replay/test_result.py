@@ -1,8 +1,10 @@
 """Result files, and comparing them."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from records import failed, noisy_run, record, result, unsent
 
 RUN = result(
     record(0, 0.25, ttft=0.125, gaps=(0.5, 0.25), tenant="t", service_class="c", cached_tokens=3),
-    record(1, 0.5, chunk_times=(1.0, 1.5), chunk_tokens=(2, 3), token_counts=TokenCounts.SPREAD),
+    record(1, 0.5, chunk_times=(1.0, 1.5), chunk_tokens=(2, 3), finished=1.5, token_counts=TokenCounts.SPREAD),
     failed(2, 0.75, Reason.LOST, "gone"),
     unsent(3, 1.0),
     slo="ttft=1s",
@@ -214,3 +216,50 @@ def test_few_blocks_carry_no_interval() -> None:
 )
 def test_a_result_is_named_after_what_was_given_with_or_without_a_suffix(given: str, stem: str) -> None:
     assert stem_of(Path(given)) == Path(stem)
+
+
+Change = Callable[[dict[str, Any]], object]  # Any: a file as JSON
+
+
+def first_row(field: str, value: object) -> Change:
+    def change(file: dict[str, Any]) -> None:
+        file["requests"][0][file["request_fields"].index(field)] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (first_row("intended", -1e9), "Expected `float` >= -1.0 - at `$.requests[0][1]`"),
+        (first_row("finished", 1e300), "Expected `float` <= 1000000000"),
+        (first_row("num_prompt_tokens", 0), "Expected `int` >= 1"),
+        (first_row("num_output_tokens", -1), "Expected `int` >= 0"),
+        (first_row("chunk_gaps_us", [-1, 1]), "Expected `int` >= 0"),
+        (first_row("first_chunk", None), "request r0 has no chunk, and no reason why it failed"),
+        (first_row("finished", None), "request r0 has no end, and no reason why it failed"),
+        (first_row("first_chunk", 0.0), "request r0 was sent at 0.25 s, had chunks from 0 to 0.75 s"),
+        (first_row("finished", 0.5), "and ended at 0.5 s; these must be in order"),
+        (first_row("request_id", "r1"), "request r1 is there twice"),
+        (lambda file: file["request_fields"].reverse(), "request_fields must be request_id, intended"),
+        (lambda file: file["requests"].clear(), "it has no requests"),
+        (lambda file: file.update(warm_up_seconds=-1.0), "Expected `float` >= 0.0"),
+    ],
+)
+def test_a_result_that_no_run_had_is_refused(change: Change, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    write_result(RUN, {}, path)
+    file = json.loads(path.read_text())
+    change(file)
+    path.write_text(json.dumps(file))
+    with pytest.raises(ResultError) as caught:
+        read_result(path)
+    assert str(caught.value).startswith(f"{path} is not a result file: ")
+    assert message in str(caught.value)
+
+
+def test_a_result_without_a_bottom_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(b'{"kind":"evenflow-replay","x":' + b"[" * 100_000)
+    with pytest.raises(ResultError, match="maximum recursion depth"):
+        read_result(path)

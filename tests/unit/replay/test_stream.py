@@ -143,3 +143,16 @@ def test_a_stream_that_cannot_be_measured_says_why(data: bytes, reason: Reason, 
 
 def test_an_error_that_is_null_is_none() -> None:
     assert counts(read(event(" a", finish="stop", error=None))) == [1]
+
+
+@pytest.mark.parametrize("usage", [-1, 2**31, 2**70, 1.5])
+def test_a_count_of_tokens_that_cannot_be_is_refused_and_not_believed(usage: float) -> None:
+    with pytest.raises(StreamError) as caught:
+        read(event(" a", finish="length", usage=usage))  # type: ignore[arg-type]  # as a server may
+    assert caught.value.failure.reason is Reason.MALFORMED
+    assert "completion_tokens" in caught.value.failure.detail
+
+
+def test_an_event_without_a_bottom_is_malformed() -> None:
+    with pytest.raises(StreamError, match="an event is not what the API says"):
+        read(b'data: {"x":' + b"[" * 100_000 + b"\n")

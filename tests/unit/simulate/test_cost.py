@@ -87,6 +87,8 @@ def test_a_cost_file_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("knots", [[3.0, 0.0], [1.0, 0.0]], "in order"),
         ("spreads", [["decode", 9.0, 1]], "sigma"),
         ("hull", [["beauty", 0, 1]], "hull of 'beauty'"),
+        ("hull", [["decode_tokens", 5, 1]], "hull of decode_tokens: from 5 to 1 is nothing"),
+        ("spreads", [["decode", 0.1, 1]] * 2, "spreads has a kind of step twice"),
         ("kv_tokens", 0, "kv_tokens must be at least 1"),
         ("schema_version", 99, "schema version 99"),
         ("kind", "recipe", "not a cost file"),

@@ -50,6 +50,10 @@ def test_a_batch_that_takes_less_than_a_smaller_one_is_left_out(tmp_path: Path) 
         (HEADER + "m,gpu,1,1,x,1,1,2\n", "row 1: a number"),
         (HEADER + "m,gpu,0,1,1,1,1,2\n", "row 1: sizes"),
         (HEADER + "m,gpu,1,1,1,nan,1,2\n", "row 1: sizes"),
+        (HEADER + "m,../gpu,1,1,1,1,1,2\n", "row 1: model and hardware must be names"),
+        (HEADER + ",gpu,1,1,1,1,1,2\n", "row 1: model and hardware must be names"),
+        (HEADER + "m,gpu,1,1,1,1,1,0\n", "row 1: tensor_parallel must be between 1"),
+        (HEADER + "m,gpu,1,1,99999999999,1,1,2\n", "sizes at most"),
     ],
 )
 def test_wrong_timings_are_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from evenflow.cli.diagnose import diagnose
 from evenflow.core.errors import ConfigError
-from evenflow.core.events import ConfigChanged, Event
+from evenflow.core.events import Arrived, ConfigChanged, Event
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.diagnose.effect import Effect, EffectRow
 from evenflow.diagnose.finding import Change, settings
@@ -21,7 +21,7 @@ from evenflow.simulate.cost_file import save_cost
 from evenflow.simulate.cost_settings import different_from_log, different_settings
 from evenflow.simulate.effects import THROUGHPUT
 from evenflow.simulate.logged_run import logged_run
-from evenflow.simulate.recorded import RecordedError
+from evenflow.simulate.recorded import RecordedError, replay_log
 from evenflow.simulate.what_if import SimulatedRun
 from simulated import Server, abort, ask, simulate
 from unit.diagnose.loads import CASES
@@ -173,6 +173,17 @@ def test_a_log_says_what_its_engine_computed_with(tmp_path: Path) -> None:
 def test_a_log_without_its_beginning_cannot_be_simulated() -> None:
     with pytest.raises(RecordedError, match="a whole log begins with that"):
         SimulatedRun(log("too few seats")[1:], COST, fitted_here=False)
+
+
+def test_a_request_longer_than_the_context_of_its_engine_is_none_of_its_log() -> None:
+    """Prompts are made of what a log says of them: of a forged length they would fill the memory."""
+    forged = [
+        replace(event, num_prompt_tokens=10**12) if isinstance(event, Arrived) else event
+        for event in log("too few seats")
+    ]
+    for read in (logged_run, replay_log):
+        with pytest.raises(RecordedError, match="context of its engine"):
+            read(forged)
 
 
 def written(path: Path, events: tuple[Event, ...]) -> Path:

@@ -1,10 +1,12 @@
 """The journal: what was done is known, whatever became of the program that did it."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from evenflow.core.errors import ConfigError
+from evenflow.tune import journal
 from evenflow.tune.journal import Failed, Journal, JournalError, Ran, Simulated
 
 FACTS = {"trace": "t", "seed": "0"}
@@ -49,4 +51,19 @@ def test_a_file_that_is_no_journal_is_refused_by_its_line(tmp_path: Path) -> Non
     Journal(path, FACTS)
     path.write_bytes(path.read_bytes() + b'{"did":"danced"}\n')
     with pytest.raises(JournalError, match="line 2"):
+        Journal(path, FACTS)
+
+
+def test_a_journal_that_is_a_device_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_MAX_BYTES", 1000)
+    path = tmp_path / "journal.jsonl"
+    os.symlink("/dev/zero", path)
+    with pytest.raises(JournalError, match="larger than"):
+        Journal(path, FACTS)
+
+
+def test_a_line_without_a_bottom_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"did":"began","x":' + b"[" * 100_000 + b"\n")
+    with pytest.raises(JournalError, match=r"journal\.jsonl line 1 is not of a journal"):
         Journal(path, FACTS)

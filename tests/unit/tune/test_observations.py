@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
 
 from evenflow.replay.measure import measure
+from evenflow.tune import observations
 from evenflow.tune.effects import completed, throughput, value
 from evenflow.tune.objective import Statistic, parse_goal
 from evenflow.tune.observations import ObservationsError, observe, read_observations, write_observations
@@ -77,3 +79,12 @@ def test_a_cell_of_time_that_there_is_not_is_refused(tmp_path: Path) -> None:
     write_observations(wrong, tmp_path / "run.npz")
     with pytest.raises(ObservationsError, match="a cell of time"):
         read_observations(tmp_path / "run.npz")
+
+
+def test_a_packed_file_is_not_unpacked_without_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.npz"
+    monkeypatch.setattr(observations, "_MAX_UNPACKED_BYTES", 1000)
+    with ZipFile(path, "w", ZIP_DEFLATED) as packed:
+        packed.writestr("head.npy", bytes(1001))
+    with pytest.raises(ObservationsError, match="unpacks to more than"):
+        read_observations(path)

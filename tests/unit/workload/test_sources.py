@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from evenflow.core.errors import ConfigError
+from evenflow.workload import formats, rows
 from evenflow.workload.columns import ColumnNames, parse_columns
 from evenflow.workload.formats import Reading, parse_trace, read_trace
 from evenflow.workload.statistics import describe, statistics_of
@@ -466,3 +467,37 @@ def test_every_measured_run_is_read() -> None:
     runs = sorted(TRACES.glob("vllm_run_*.requests.jsonl.gz"))
     assert len(runs) == 4
     assert [len(read_trace(run).requests) for run in runs] == [300] * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a" * 200_000 + ",arrival_s\n", "file line 1: is not CSV (field larger"),
+        ('{"a":' * 100_000, "file line 1: is not a JSON object (maximum recursion depth"),
+        ('[{"a":' + "[" * 100_000, "file: is not a JSON array of objects (maximum recursion depth"),
+    ],
+)
+def test_what_is_too_deep_or_too_wide_is_said_to_be_so(text: str, message: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+
+
+def test_a_packed_file_that_never_ends_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "MAX_ROWS", 10)
+    monkeypatch.setattr(rows, "MAX_LINES", 20)
+    head, row = "arrival_s,input_tokens,output_tokens", "0,1,1"
+    assert len(parse(head, *[row] * 10).requests) == 10
+    assert len(parse(head, *[row] * 12, reading=Reading(limit=10)).requests) == 10
+    with pytest.raises(TraceError, match="file has more than 10 rows; read only the first of them with --limit"):
+        parse(head, *[row] * 11)
+    with pytest.raises(TraceError, match="file has more than 20 lines"):
+        parse(head, *[""] * 30)
+    assert len(parse(head, row, reading=Reading(limit=10**30)).requests) == 1
+
+
+def test_a_pipe_is_refused_because_it_can_be_read_only_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    for path in (tmp_path / "pipe.csv", Path("/dev/zero")):
+        with pytest.raises(TraceError, match="is a pipe or a device, and is read more than once; write it to a file"):
+            read_trace(path)

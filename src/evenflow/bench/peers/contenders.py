@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from evenflow.core.errors import ConfigError
+from evenflow.engine.small_file import read_small_text
 
 OWN_ENGINE = "evenflow"
 STANDARD_TABLE = Path(__file__).with_name("contenders.toml")
@@ -136,12 +137,10 @@ def read_contenders(table: Path, place: Place) -> tuple[list[Contender], list[Le
 
 def _rows(table: Path) -> dict[str, _Row]:
     try:
-        if table.stat().st_size > MAX_TABLE_BYTES:
-            raise ConfigError(f"the table {table} is larger than {MAX_TABLE_BYTES} bytes")
-        rows = msgspec.convert(tomllib.loads(table.read_text()), type=dict[str, _Row])
+        rows = msgspec.convert(tomllib.loads(read_small_text(table, MAX_TABLE_BYTES)), type=dict[str, _Row])
     except OSError as error:
         raise ConfigError(f"cannot read the table {table}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
         raise ConfigError(f"{table} is not a table of contenders: {error}") from error
     for name, row in rows.items():
         if row.piped is None and row.served is None:

@@ -60,7 +60,7 @@ _replies = msgspec.json.Decoder(Reply)
 def parse_reply(line: bytes) -> Reply:
     try:
         return _replies.decode(line)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ContenderFailed(f"its driver said {line[:200]!r}: {error}") from None
 
 
