@@ -194,6 +194,7 @@ def _story(story: Story) -> dict[str, object]:
         "object": "request",
         "id": story.request_id,
         "complete": story.complete,
+        "earlier_of_this_id": story.num_earlier,
         "prompt_tokens": story.num_prompt_tokens,
         "max_tokens": story.max_tokens,
         "output_tokens": story.num_output_tokens,

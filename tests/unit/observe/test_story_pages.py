@@ -57,6 +57,13 @@ def test_a_refused_request_says_why() -> None:
     assert "refused when it came: the prompt is too long" in text
 
 
+def test_the_text_says_that_an_id_was_used_before() -> None:
+    refused = Rejected(1.0, RequestId("a"), "the prompt is too long")
+    said = "1 earlier request had it too"
+    assert said not in render_text(story([arrived("a", 2.0)]))
+    assert said in render_text(story([refused, arrived("a", 2.0)]))
+
+
 def test_an_unfinished_request_and_a_log_that_begins_late_say_so() -> None:
     text = render_text(story([first_token("a", 7, 1.0), step(7, 0.5, 1.0, fed="a")]))
     assert "begins in the middle of its life" in text
