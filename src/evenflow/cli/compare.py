@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table
 
+from evenflow.cli.progress import saying
 from evenflow.core.errors import ConfigError
 from evenflow.replay.compare import compare as compare_results
 from evenflow.replay.result import read_result
@@ -29,8 +30,12 @@ def compare(base: Path, others: Annotated[list[Path], Parameter(negative=())], /
     if not others:
         raise ConfigError("compare needs at least two result files")
     first = read_result(base)
-    comparisons = [compare_results(first, read_result(path)) for path in others]
     console = Console(highlight=False)
+    comparisons = []
+    for path in others:
+        other = read_result(path)
+        with saying(Console(stderr=True, highlight=False), f"resampling {path} against {base}"):
+            comparisons.append(compare_results(first, other))
     for comparison in comparisons:
         head, *rows = text_rows(comparison)
         table = Table(*head, box=None)
