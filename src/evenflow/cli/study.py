@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 
 from cyclopts.types import PositiveFloat
@@ -55,6 +54,7 @@ def study(
     """
     chosen = _chosen(names)
     lab: Lab
+    doubts: list[str] = []
     console, stage = Console(highlight=False), Console(stderr=True, highlight=False)
     if live:
         if cost != DEFAULT_COST:
@@ -64,7 +64,7 @@ def study(
         if engine.kv_memory is None:
             engine = replace(engine, kv_memory="256MiB")
         engine = replace(engine, model=str(path), prefix_caching=False)
-        lab = LiveLab(engine, load_tokenizer(path), size, warn=partial(say, stage))
+        lab = LiveLab(engine, load_tokenizer(path), size, warn=doubts.append)
     else:
         given = [each.name.replace("_", "-") for each in fields(engine) if getattr(engine, each.name) != each.default]
         if given:
@@ -78,6 +78,12 @@ def study(
                 continue
             with saying(stage, f"{experiment.name}: {experiment.question}") as tell:
                 finding = experiment.measure(_telling(lab, experiment.name, tell))
+            if doubts:
+                say(
+                    stage,
+                    f"{experiment.name}: {len(doubts)} runs were not quite the load that was asked for: {doubts[0]}",
+                )
+                doubts.clear()
             done.append((experiment, finding))
             _show(experiment, finding, console)
     if out is not None:

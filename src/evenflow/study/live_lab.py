@@ -33,7 +33,8 @@ def _to_nobody(words: str) -> None:
 class LiveLab:
     """`engine` names a model on disk, and its KV memory. `size` is as for a simulated lab.
 
-    `tell` is told of every run as it begins, `warn` of what makes one doubtful: requests that were sent late, say.
+    `tell` is told of every run as it begins, `warn` of what makes one another load than was asked
+    for: requests that were sent late, say.
     """
 
     engine: EngineConfig
@@ -70,8 +71,8 @@ class LiveLab:
             run = engine.run(settings, log, name="study", seed=_SEED, watch=self.watch)
             with read_log(log) as events:
                 preemptions = sum(event.num_preemptions for event in events if isinstance(event, Finished))
-        for fault in run.faults:
-            self.warn(f"a run is not the load that was asked for: {fault}")
+        if run.faults:
+            self.warn("; ".join(run.faults))
         return Played(run.result, preemptions)
 
     def _longest(self, load: Sequence[TraceRequest]) -> int:
