@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -194,6 +195,7 @@ def _facts(what: Search, planned: ReplayLoad, engine: EngineConfig, options: Sea
 def _in_words(settings: SimulationConfig | EngineConfig) -> str:
     """All but what the grid sets."""
     values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    values = {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
     of_grid = ("policy", "policy_set", "max_num_seqs", "max_num_batched_tokens")
     return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in of_grid)
 

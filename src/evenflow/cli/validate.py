@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from evenflow.cli.options import Switch
-from evenflow.cli.progress import saying
+from evenflow.cli.progress import say, saying
+from evenflow.core.events import ConfigChanged
 from evenflow.observe.log import read_log
 from evenflow.observe.summary import format_seconds
 from evenflow.simulate.catalogue import find_cost
+from evenflow.simulate.cost_settings import different_settings
 from evenflow.simulate.from_log import cost_of_log
 from evenflow.simulate.recorded import Repetition, replay_log
 from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Validation
@@ -57,6 +59,9 @@ def validate(
             "no cost was given: it is fitted to this log itself, so the errors are not of a held-out run",
             soft_wrap=True,
         )
+    started = next((event for event in events if isinstance(event, ConfigChanged)), None)
+    for difference in different_settings(step_cost, dict(started.settings) if started is not None else {}):
+        say(stage, f"caution: the cost is of another engine than the log's: {difference}")
     with saying(stage, "simulating the run as it was"):
         found = run_validation(events, step_cost)
     show_validation(found, console, groups=groups)

@@ -24,6 +24,7 @@ def find_cost(name_or_path: str, *, force: bool = False) -> StepCost:
         close = nearest(name_or_path, names)
         meant = f"did you mean {close}? " if close in names else ""
         raise CostError(
-            f"there is no cost {name_or_path!r}; {meant}It is a file of `evenflow calibrate`, or one of `evenflow costs`"
+            f"there is no cost {name_or_path!r}; {meant}"
+            "It is a file of `evenflow calibrate`, or one of `evenflow costs`"
         )
     return load_cost(path, force=force)
