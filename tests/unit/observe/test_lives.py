@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from evenflow.core.events import Event, PolicyChanged, Rejected
+from evenflow.core.events import Arrived, Event, PolicyChanged, Rejected
 from evenflow.core.plan import WaitReason
 from evenflow.core.request import RequestId
 from evenflow.observe.fold import spans_of
@@ -46,7 +46,7 @@ def test_whatever_names_a_second_life_names_it_by_its_own_name() -> None:
 
 def test_each_further_life_has_a_name_of_its_own() -> None:
     seen = list(distinct_lives([*life(1), *life(11), *life(21)]))
-    assert [event.request_id for event in seen if type(event).__name__ == "Arrived"] == ["a", "a#2", "a#3"]
+    assert [event.request_id for event in seen if isinstance(event, Arrived)] == ["a", "a#2", "a#3"]
 
 
 def test_one_that_was_refused_had_no_life() -> None:

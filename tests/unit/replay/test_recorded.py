@@ -52,7 +52,7 @@ def test_what_a_server_recorded_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_an_id_that_was_used_again_is_two_requests(tmp_path: Path) -> None:
-    log = [arrived("a", 1.0), finished("a", 5), arrived("a", 3.0, prompt=30), finished("a", 9)]
+    log: list[Event] = [arrived("a", 1.0), finished("a", 5), arrived("a", 3.0, prompt=30), finished("a", 9)]
     trace = open_trace(written(tmp_path / "e.jsonl", log), Reading())
     assert trace.requests == (TraceRequest(0.0, 10, 5, name="a"), TraceRequest(2.0, 30, 9, name="a#2"))
     assert trace.num_rows == 2

@@ -50,7 +50,7 @@ def test_stats_are_a_page_of_text_too(observer: Observer) -> None:
     answer = ask(observer, "/v1/stats?format=text&window=start")
     assert answer.headers["content-type"].startswith("text/plain")
     first, finished, _, head, every, *_ = answer.text.splitlines()
-    assert first == "step 4: 0 running, 0 waiting, 0 of 8 KV blocks, at most 64 tokens"
+    assert first == "step 4: 0 running, 0 waiting, 0 of 8 KV blocks, at most 16 tokens"
     assert finished == "finished: 1 length"
     assert head.startswith("since the start ")
     assert head.split()[3:7] == ["n", "TTFT", "P50", "P95"]
