@@ -20,6 +20,7 @@ from evenflow.observe.summary import format_seconds
 
 WIDTH, HEIGHT = 560, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 8, 34
+_LETTER = 6.5
 MOST_POINTS = 300
 
 
@@ -150,8 +151,11 @@ class Chart:
                     '<text x="{}" y="{at}" dy="4" text-anchor="end">{}</text>'
                 ).format(_LEFT, WIDTH - _RIGHT, _LEFT - 6, y.label(tick), at=at)
             )
-        label = Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-        pieces += [label.format(x.at(tick), HEIGHT - _BOTTOM + 16, x.label(tick)) for tick in self.x_ticks or x.ticks()]
+        label = Markup('<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>')
+        for tick in self.x_ticks or x.ticks():
+            at, text = x.at(tick), x.label(tick)
+            fits = at + _LETTER / 2 * len(text) <= WIDTH
+            pieces.append(label.format(at if fits else WIDTH, HEIGHT - _BOTTOM + 16, "middle" if fits else "end", text))
         pieces.append(
             Markup('<line class="axis" x1="{}" x2="{}" y1="{y}" y2="{y}"/>').format(
                 _LEFT, WIDTH - _RIGHT, y=HEIGHT - _BOTTOM

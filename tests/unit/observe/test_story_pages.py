@@ -84,6 +84,20 @@ def test_the_picture_is_well_formed_and_its_bars_tile_the_life() -> None:
             assert len(bars) == len(told.phases)
 
 
+def test_the_label_of_a_first_token_at_the_very_end_is_beside_the_time_of_the_end() -> None:
+    events: list[Event] = [
+        arrived("a", 0.0),
+        scheduled("a", 1, 0.0),
+        first_token("a", 1, 1.0),
+        finished("a", 1, 1.0),
+        step(1, 0.0, 1.0, emitted="a", running=0),
+    ]
+    places = {
+        text.text: float(text.attrib["x"]) for text in ET.fromstring(render_svg(story(events))).iter() if text.text
+    }
+    assert places["first token"] + 70 < places["1 s"] - 50
+
+
 def test_a_hostile_id_stays_text() -> None:
     name = '<script>alert(1)</script>"&'
     picture = render_svg(story([arrived(name, 0.0), scheduled(name, 1, 2.0), step(1, 2.0, 3.0)], name))

@@ -144,6 +144,7 @@ def test_a_chart_is_labelled_where_it_is_told_to_be() -> None:
     assert ">16</text>" in told
     assert ">64</text>" in told
     assert ">50</text>" not in told
+    assert 'text-anchor="end">2048</text>' in replace(plain, x_range=(16.0, 2048.0), x_ticks=(2048.0,)).render()
 
 
 def test_filled_dots_are_filled() -> None:
