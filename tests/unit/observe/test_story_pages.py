@@ -92,9 +92,8 @@ def test_the_label_of_a_first_token_at_the_very_end_is_beside_the_time_of_the_en
         finished("a", 1, 1.0),
         step(1, 0.0, 1.0, emitted="a", running=0),
     ]
-    places = {
-        text.text: float(text.attrib["x"]) for text in ET.fromstring(render_svg(story(events))).iter() if text.text
-    }
+    drawn = ET.fromstring(render_svg(story(events))).iter("{http://www.w3.org/2000/svg}text")
+    places = {text.text: float(text.attrib["x"]) for text in drawn}
     assert places["first token"] + 70 < places["1 s"] - 50
 
 
