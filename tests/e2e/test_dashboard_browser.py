@@ -146,3 +146,16 @@ def test_ten_thousand_requests_of_history_are_not_all_kept(dashboard: Page) -> N
     assert found["finished"] < 100
     assert found["all"] >= 10_000
     assert dashboard.errors == []
+
+
+NEWCOMER = """(() => {
+  learn({events: [], steps: [{step: 900000, prefill: 0, decode: 1, budget: 64, running: 1, waiting: 0, kv_used: 1,
+    kv_total: 9, preemptions: 0, doors: {}, fed: [], left_out: []}]});
+  learn({events: [{type: "Arrived", id: "newcomer", step: null}], steps: []});
+  return requests.get("newcomer").start;
+})()"""
+
+
+def test_a_newcomer_waits_from_the_step_after_the_last_one_known(dashboard: Page) -> None:
+    assert dashboard.run(NEWCOMER) == 900_001
+    assert dashboard.errors == []

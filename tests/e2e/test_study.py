@@ -31,14 +31,23 @@ def test_an_experiment_that_there_is_not_is_status_2(capfd: pytest.CaptureFixtur
     assert "did you mean chunk-size?" in capfd.readouterr().err
 
 
+def test_a_flag_of_the_real_engine_is_not_ignored_by_a_simulation(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["study", "chunk-size", "--kv-memory", "64MiB"])
+    assert ended.value.code == 2
+    assert "--kv-memory is of a real engine; add --live" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.model
 def test_a_live_lab_plays_a_load_on_a_server_and_counts_its_preemptions() -> None:
     path = resolve_model("smollm2-135m")
     # Two requests come to want 16 blocks of 32 tokens, and there are 12 or so.
-    lab = LiveLab(EngineConfig(model=str(path), kv_memory="9MiB"), load_tokenizer(path))
+    told: list[str] = []
+    lab = LiveLab(EngineConfig(model=str(path), kv_memory="9MiB"), load_tokenizer(path), tell=told.append)
     load = [TraceRequest(0.0, 32, 224), TraceRequest(0.1, 32, 224)]
     played = lab.play(load, Settings(256, 8, 1.0, "vllm", ("reserve=prompt",)))
     assert sorted(record.num_output_tokens or 0 for record in played.records()) == [224, 224]
     assert played.num_preemptions >= 1
+    assert told == ["2 requests to a server with 8 seats, 256 tokens a step, vllm"]
     assert lab.with_host_memory(1.0) is None

@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
-from evenflow.core.events import Event, StepRecord
+from evenflow.core.events import Arrived, Event, Finished, StepRecord
 from evenflow.core.plan import StepOutcome, StepPlan
 from evenflow.core.policy.presets import PRESETS, policy_of
 from evenflow.core.request import FinishReason, Request, RequestId, SamplingParams
@@ -47,7 +47,8 @@ class Slow:
         return outcome._replace(device_seconds=seconds + copying, swap_seconds=copying)
 
 
-def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:
+def live_log(seed: int, policy: str, *, host_blocks: int, reuse_ids: bool = False) -> list[Event]:
+    """With `reuse_ids` a client takes an id again as soon as its request is over."""
     rng = Random(seed)
     clock = VirtualClock(1000.0 * rng.random())
     resolved = ResolvedEngine(
@@ -70,10 +71,14 @@ def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:
     core.announce((("made", "here"),))
     heads = [tuple(rng.randrange(VOCAB_SIZE) for _ in range(12)) for _ in range(2)]
     events: list[Event] = []
+    in_use: set[RequestId] = set()
     number = 0
     while number < 40 or core.has_work:
         if number < 40 and rng.random() < 0.3:
             number += 1
+            over = [event.request_id for event in events if isinstance(event, Finished)] if reuse_ids else []
+            name = over[-1] if over and over[-1] not in in_use else RequestId(f"r{number}")
+            in_use.add(name)
             prompt = (*rng.choice(heads), *(rng.randrange(VOCAB_SIZE) for _ in range(rng.randrange(1, 20))))
             sampling = SamplingParams(
                 max_tokens=rng.randrange(1, 40), prompt_logprobs=0 if rng.random() < 0.1 else None
@@ -82,7 +87,7 @@ def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:
             core.accept(
                 Add(
                     Request(
-                        RequestId(f"r{number}"),
+                        name,
                         prompt,
                         sampling,
                         clock.now() - 0.001,
@@ -102,7 +107,9 @@ def live_log(seed: int, policy: str, *, host_blocks: int) -> list[Event]:
             change: dict[str, object] = rng.choice(CHANGES)
             core.accept(AskPolicy(0, json.dumps(change).encode()))
         clock.advance(0.0005 * rng.random())
-        events += core.step().events if core.has_work else core.news().events
+        new = core.step().events if core.has_work else core.news().events
+        in_use -= {event.request_id for event in new if isinstance(event, Finished)}
+        events += new
     return events
 
 
@@ -137,3 +144,14 @@ def test_another_decision_is_found_and_named() -> None:
     difference = repeated(events).difference
     assert difference is not None
     assert (difference.step, difference.field) == (record.step, "scheduled")
+
+
+def test_ids_that_are_used_again_are_lives_of_their_own() -> None:
+    """With other prompts, lengths and prefixes than the one before had."""
+    for seed in range(3):
+        events = live_log(seed, "evenflow-balanced", host_blocks=seed * 10, reuse_ids=True)
+        ids = [event.request_id for event in events if isinstance(event, Arrived)]
+        assert len(set(ids)) < len(ids)
+        again = repeated(events)
+        assert again.difference is None, f"seed {seed}: {again.difference}"
+        assert again.num_requests == len(ids)

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from rich.table import Table
 
 from evenflow.cli.options import check_out
+from evenflow.cli.progress import saying
 from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.replay.compare import compare as compare_results
@@ -32,8 +33,12 @@ def compare(base: Path, others: Annotated[list[Path], Parameter(negative=())], /
     if out is not None:
         check_out(out, inputs=[base, *others])
     first = read_result(base)
-    comparisons = [compare_results(first, read_result(path)) for path in others]
     console = Terminal()
+    comparisons = []
+    for path in others:
+        other = read_result(path)
+        with saying(Terminal(stderr=True), f"resampling {path} against {base}"):
+            comparisons.append(compare_results(first, other))
     for comparison in comparisons:
         head, *rows = text_rows(comparison)
         table = Table(*head, box=None)

@@ -5,9 +5,10 @@
 
 import sys
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from evenflow.cli.config_file import from_config_file
+from evenflow.cli.help_text import Flowing
 from evenflow.cli.terminal import sentence
 from evenflow.core.errors import EvenflowError
 
@@ -16,6 +17,8 @@ app = App(
     help="LLM inference server with continuous batching: each iteration decides anew which requests get tokens."
     "\n\nNew here? `evenflow demo` shows it at work, and fetches the small model that it needs by itself.",
     help_format="plaintext",
+    help_formatter=Flowing(),
+    default_parameter=Parameter(negative_iterable=()),
     version_flags=["--version"],
     config=from_config_file,
 )

@@ -99,7 +99,7 @@ def show_result(assessed: Assessed, console: Console) -> None:
     console.print(f"this run is {verdict.title}", style=style)
     for sentence in (*verdict.faults, *verdict.cautions):
         console.print(f"  {sentence}", soft_wrap=True)
-    if verdict.dispatch_lag_p99 is not None:
+    if verdict.dispatch_lag_p99:  # none at all is a simulation's
         console.print(f"  dispatch lag P99 {format_seconds(verdict.dispatch_lag_p99)}", style="dim")
 
 

@@ -154,7 +154,7 @@ def _show(done: Simulation, out: Path, suffix: str, log: Path | None) -> None:
         f"{format_seconds(done.span_seconds)} simulated in {format_seconds(done.seconds)}",
         soft_wrap=True,
     )
-    for note in done.notes:
+    for note in done.result.notes:
         console.print(f"  {note}", soft_wrap=True)
     also = f", {log} the events of every step" if log is not None else ""
     console.print(f"{paths[0]} has every request, {paths[1]} shows them{also}", soft_wrap=True)

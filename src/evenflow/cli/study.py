@@ -1,8 +1,8 @@
 """`evenflow study`: ten experiments on what scheduling does."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 from cyclopts.types import PositiveFloat
@@ -12,7 +12,6 @@ from rich.table import Table
 from evenflow.cli.options import EngineOptions, Switch, refuse
 from evenflow.cli.progress import model_on_disk, say, saying
 from evenflow.cli.signals import ending_in_order
-from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spelling import nearest
 from evenflow.engine.config import EngineConfig
@@ -55,6 +54,8 @@ def study(
     """
     chosen = _chosen(names)
     lab: Lab
+    doubts: list[str] = []
+    console, stage = Terminal(), Terminal(stderr=True)
     if live:
         if cost != DEFAULT_COST:
             raise ConfigError("a live study has no cost; leave --cost out")
@@ -62,18 +63,27 @@ def study(
         path = model_on_disk(engine.model)
         if engine.kv_memory is None:
             engine = replace(engine, kv_memory="256MiB")
-        lab = LiveLab(replace(engine, model=str(path), prefix_caching=False), load_tokenizer(path), size)
+        engine = replace(engine, model=str(path), prefix_caching=False)
+        lab = LiveLab(engine, load_tokenizer(path), size, warn=doubts.append)
     else:
+        given = [each.name.replace("_", "-") for each in fields(engine) if getattr(engine, each.name) != each.default]
+        if given:
+            raise ConfigError(f"--{given[0]} is of a real engine; add --live to run on one, or leave it out")
         lab = SimulatedLab(find_cost(cost), size=size)
-    console, stage = Terminal(), Terminal(stderr=True)
     done: list[tuple[Experiment, Finding]] = []
     with ending_in_order():
         for experiment in chosen:
             if live and not experiment.live:
                 say(stage, f"{experiment.name} needs hardware of its choice; it is simulated only")
                 continue
-            with saying(stage, f"{experiment.name}: {experiment.question}"):
-                finding = experiment.measure(lab)
+            with saying(stage, f"{experiment.name}: {experiment.question}") as tell:
+                finding = experiment.measure(_telling(lab, experiment.name, tell))
+            if doubts:
+                say(
+                    stage,
+                    f"{experiment.name}: {len(doubts)} runs were not quite the load that was asked for: {doubts[0]}",
+                )
+                doubts.clear()
             done.append((experiment, finding))
             _show(experiment, finding, console)
     if out is not None:
@@ -82,13 +92,18 @@ def study(
         sys.exit(1)
 
 
+def _telling(lab: Lab, name: str, tell: Callable[[str], None]) -> Lab:
+    """Simulated runs take no time worth a word."""
+    return replace(lab, tell=lambda words: tell(f"{name}: {words}")) if isinstance(lab, LiveLab) else lab
+
+
 def _chosen(names: Sequence[str]) -> list[Experiment]:
     known = [experiment.name for experiment in EXPERIMENTS]
     for name in names:
         if name not in known:
-            raise ConfigError(
-                f"there is no experiment {name!r}; did you mean {nearest(name, known)}? They are {', '.join(known)}"
-            )
+            close = nearest(name, known)
+            meant = f"did you mean {close}? " if close in known else ""
+            raise ConfigError(f"there is no experiment {name!r}; {meant}They are {', '.join(known)}")
     return [experiment for experiment in EXPERIMENTS if not names or experiment.name in names]
 
 

@@ -4,7 +4,8 @@ import hashlib
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from evenflow.core.errors import ConfigError
 from evenflow.engine.config import EngineConfig
 from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
+from evenflow.observe.summary import format_seconds
 from evenflow.replay.load import Load as ReplayLoad
 from evenflow.replay.load import LoadOptions, make_load
 from evenflow.replay.recorded import open_trace
@@ -181,14 +183,22 @@ def _facts(what: Search, planned: ReplayLoad, engine: EngineConfig, options: Sea
         facts[axis.name] = ", ".join(map(shown, axis.values))
     facts |= {
         "goal": str(what.goal),
-        "warm-up": f"{what.load.warm_up_seconds:g} s",
+        "warm-up": format_seconds(what.load.warm_up_seconds),
         "seed": str(what.load.seed),
         "cost": f"{identity.kind.value}: {identity.description or identity.machine}, {identity.model} ({digest})",
-        "base": str(_base(engine, options)),
-        "engine": "none, simulated only" if options.simulate_only else str(replace(engine, policy=None, policy_set=())),
+        "base": _in_words(_base(engine, options)),
+        "engine": "none, simulated only" if options.simulate_only else _in_words(engine),
         "version": version("evenflow"),
     }
     return facts
+
+
+def _in_words(settings: SimulationConfig | EngineConfig) -> str:
+    """All but what the grid sets."""
+    values = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    values = {name: value.value if isinstance(value, Enum) else value for name, value in values.items()}
+    of_grid = ("policy", "policy_set", "max_num_seqs", "max_num_batched_tokens")
+    return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None and name not in of_grid)
 
 
 def live_engine(trace: Trace, load: LoadOptions, engine: EngineConfig, what: Search) -> LiveEngine:

@@ -13,7 +13,7 @@ from evenflow.tune.objective import Goal
 from evenflow.tune.race import Standing
 from evenflow.tune.ranking import Candidate
 from evenflow.tune.search import Found
-from evenflow.tune.telling import headline, sentences, shown_seconds
+from evenflow.tune.telling import headline, sentences, shown_ratio, shown_seconds
 
 _LINES_PER_GRID = 10
 _MOST_ROWS = 8
@@ -93,7 +93,7 @@ def show_found(found: Found, console: Console) -> None:
             *([_objective(each, goal)] if extra else []),
             f"{throughput(each.run):.4g}",
             *(shown_seconds(value(each.run, statistic)) for statistic in _SHOWN),
-            "" if not goal.limits else "kept" if each.keeps_limits else f"{each.worst_ratio:.0%}",
+            "" if not goal.limits else "kept" if each.keeps_limits else shown_ratio(each.worst_ratio),
         )
     if found.predicted.contenders:
         console.print("\nIn the running, simulated:" if found.is_live else "\nIn the running:")

@@ -1,22 +1,27 @@
 """`evenflow validate`: a live run's log against its simulation, or against the scheduler's own decisions again."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from evenflow.cli.options import Switch
+from evenflow.cli.progress import say, saying
 from evenflow.cli.terminal import Terminal
+from evenflow.core.events import ConfigChanged
 from evenflow.observe.log import read_log
 from evenflow.observe.summary import format_seconds
 from evenflow.simulate.catalogue import find_cost
+from evenflow.simulate.cost_settings import different_settings
 from evenflow.simulate.from_log import cost_of_log
 from evenflow.simulate.recorded import Repetition, replay_log
 from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Validation
 from evenflow.simulate.validate import validate as run_validation
 from evenflow.workload.rows import check_can_be_read_again
+
+_STEPS_BETWEEN_NEWS = 10_000
 
 
 def validate(
@@ -39,13 +44,14 @@ def validate(
     force
         Use a cost that was measured on another machine or with another evenflow.
     """
-    console = Terminal()
+    console, stage = Terminal(), Terminal(stderr=True)
     if not recorded and cost is None:
         check_can_be_read_again(log)
-    with read_log(log) as reader:
+    with saying(stage, f"reading {log}"), read_log(log) as reader:
         events = list(reader)
     if recorded:
-        again = replay_log(events)
+        with saying(stage, "deciding every step again") as tell:
+            again = replay_log(events, progress=lambda steps: _tell(steps, tell))
         _show_repetition(again, console)
         sys.exit(0 if again.difference is None else 1)
     if cost is not None:
@@ -53,8 +59,21 @@ def validate(
     else:
         with read_log(log) as reader:
             step_cost = cost_of_log(reader, "as logged")
-        console.print("no cost was given: it is fitted to this log itself, so the errors are not of a held-out run")
-    show_validation(run_validation(events, step_cost), console, groups=groups)
+        console.print(
+            "no cost was given: it is fitted to this log itself, so the errors are not of a held-out run",
+            soft_wrap=True,
+        )
+    started = next((event for event in events if isinstance(event, ConfigChanged)), None)
+    for difference in different_settings(step_cost, dict(started.settings) if started is not None else {}):
+        say(stage, f"caution: the cost is of another engine than the log's: {difference}")
+    with saying(stage, "simulating the run as it was"):
+        found = run_validation(events, step_cost)
+    show_validation(found, console, groups=groups)
+
+
+def _tell(steps: int, tell: Callable[[str], None]) -> None:
+    if steps % _STEPS_BETWEEN_NEWS == 0:
+        tell(f"deciding every step again: {steps:,} so far")
 
 
 def _show_repetition(again: Repetition, console: Console) -> None:

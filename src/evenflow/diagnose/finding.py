@@ -11,6 +11,7 @@ from evenflow.core.request import RequestId
 from evenflow.diagnose.effect import Effect
 
 EXAMPLES = 5
+_FLAGS_OF_SERVE = ("max_num_seqs", "max_num_batched_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,13 @@ class Change:
 
     @property
     def flags(self) -> str:
-        return " ".join(f"--set {name}={value}" for name, value in self.settings)
+        """As on the command line of `evenflow serve` or `evenflow replay`. Blocks have no flag; memory has."""
+        return " ".join(self._flag(name, value) for name, value in self.settings)
+
+    def _flag(self, name: str, value: str) -> str:
+        if not self.is_of_server or name in _FLAGS_OF_SERVE:
+            return f"--{name.replace('_', '-')} {value}"
+        return f"{name}={value}" if name == "num_blocks" else f"--policy-set {name}={value}"
 
 
 WhatIf = Callable[[Change], Effect]

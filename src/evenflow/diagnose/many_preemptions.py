@@ -54,5 +54,8 @@ def _changes(run: Run) -> tuple[Change, ...]:
     if run.token_budget > 32:
         half = run.token_budget // 2
         changes.append(settings("newcomers take memory half as fast", max_num_batched_tokens=half))
-    changes.append(settings(f"room for the {most} that would run at once (now {blocks} blocks)", num_blocks=more))
+    room = (
+        f"room for the {most} that would run at once: {more / blocks:.1f} times the --kv-memory (now {blocks} blocks)"
+    )
+    changes.append(settings(room, num_blocks=more))
     return tuple(changes)

@@ -10,7 +10,7 @@ goes, so most lines are of a length that does not grow with the batch, and most 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from operator import attrgetter, itemgetter
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -29,9 +29,13 @@ class Header(msgspec.Struct, frozen=True, tag="Log", forbid_unknown_fields=True)
     settings: dict[str, str] = {}
 
 
-class AnyHeader(msgspec.Struct, frozen=True, tag="Log"):
-    """What a header of every schema version has; read first, so that another version is named as such."""
+class AnyHeader(msgspec.Struct, frozen=True):
+    """What a header of every schema version has; read first, so that another version is named as such.
 
+    Its type is a field and no tag, which may be missing: a result of a replay has a schema version too.
+    """
+
+    type: Literal["Log"]
     schema_version: int
 
 

@@ -92,6 +92,8 @@ def _count(found: LogDigest, event: Event) -> None:
 def format_digest(found: LogDigest) -> str:
     counts = ", ".join(f"{count:,} {name}" for name, count in found.num_events.most_common())
     lines = [f"events: {sum(found.num_events.values()):,} in {format_seconds(found.seconds)}: {counts or 'none'}"]
+    if not found.num_events:
+        return "\n".join([*lines, "nothing in this log is what was asked for"])
     if found.first_step is not None:
         busy = f", busy {found.busy_seconds / found.seconds:.0%} of the time" if found.seconds else ""
         lines.append(

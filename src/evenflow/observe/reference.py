@@ -103,6 +103,10 @@ def events_page() -> str:
         "",
         "The events of one step come in this order: `Preempted` and `Scheduled` (at its start), `FirstToken` and",
         "`Finished` (at its end), `StepRecord`.",
+        "",
+        "A client may use a request id again once its request is over (a trace that is replayed twice to one server",
+        "does). Each `Arrived` begins another life: `explain` tells the last one, and whatever reads a log as a load",
+        "calls the second `ID#2`.",
     ]
     for event_class in get_args(Event):
         lines += ["", f"## {event_class.__name__}", "", *_doc(event_class)]

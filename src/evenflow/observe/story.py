@@ -9,6 +9,8 @@ Phases tile the time from arrival to finish, so every microsecond is accounted f
 Neighbouring phases that say the same are one: a decode of 300 steps is a line, not 300; the pauses of the engine
 between its steps are `between_seconds` of the phase they fall into. Built from the events alone, so it tells the same
 of a live server and of a log file.
+
+A client may use an id again once its request is over (a trace that is replayed twice does): the last life is told.
 """
 
 from collections import Counter
@@ -72,7 +74,10 @@ class Phase:
 
 @dataclass(slots=True)
 class Story:
-    """`num_prompt_tokens` is None, and times begin at the first event seen, if the log no longer holds the arrival."""
+    """`num_prompt_tokens` is None, and times begin at the first event seen, if the log no longer holds the arrival.
+
+    `num_earlier` requests of the same id came before this one.
+    """
 
     request_id: RequestId
     arrival_time: float
@@ -90,6 +95,11 @@ class Story:
     num_preemptions: int = 0
     preempted_for: list[RequestId] = field(default_factory=list)
     rejected_because: str | None = None
+    num_earlier: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.finish_time is not None or self.rejected_because is not None
 
     @property
     def complete(self) -> bool:
@@ -119,22 +129,25 @@ class StoryTeller:
 
     def __init__(self, request_id: RequestId) -> None:
         self._id = request_id
+        self.story: Story | None = None
+        self._begin_again()
+
+    def _begin_again(self) -> None:
         self._flow: str | None = None
         self._mark = 0.0  # the life is told up to here
         self._seated = False
         self._wait: Phase | None = None  # what it waits for now; its end is not known yet
         self._last_step = 0
         self._done = False
-        self.story: Story | None = None
 
     def feed(self, events: Iterable[Event]) -> None:
         for event in events:
-            if self._done:
-                return
             if isinstance(event, StepRecord):
-                self._step(event)
+                if not self._done:
+                    self._step(event)
             elif isinstance(event, PolicyChanged):
-                self._move(event)
+                if not self._done:
+                    self._move(event)
             elif not isinstance(event, ConfigChanged) and event.request_id == self._id:
                 self._own(event)
 
@@ -145,15 +158,19 @@ class StoryTeller:
 
     def _own(self, event: Arrived | Rejected | Scheduled | Preempted | FirstToken | Finished) -> None:
         story = self.story
-        if story is None:
-            story = self.story = Story(self._id, event.time)
+        if story is None or (story.is_over and isinstance(event, Arrived | Rejected)):
+            earlier = 0 if story is None else story.num_earlier + 1
+            self._begin_again()
+            story = self.story = Story(self._id, event.time, num_earlier=earlier)
             self._mark = event.time
         match event:
             case Arrived():
                 self._arrive(story, event)
-            case Rejected():
+            case Rejected() if story.num_prompt_tokens is None:  # else another one, refused because this one has the id
                 story.rejected_because = event.reason
                 self._done = True
+            case Rejected():
+                pass
             case Scheduled():
                 self._pass_time(event.time)
                 self._seated = True

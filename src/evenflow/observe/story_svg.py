@@ -78,7 +78,8 @@ def _bar(story: Story) -> Iterator[str]:
     if story.first_token_time is not None:
         x, bottom = x_of(story.first_token_time), _BAR_TOP + _BAR_HEIGHT + 6
         yield f'<path d="M{x:.2f} {_BAR_TOP - 6}V{bottom}" stroke="currentColor" stroke-dasharray="3 2"/>'
-        yield f'<text x="{min(x, _WIDTH - 80):.2f}" y="{bottom + 12}" class="small">first token</text>'
+        beside = min(max(x, _LEFT + 12), _WIDTH - 140)  # the times of both ends are on the same line
+        yield f'<text x="{beside:.2f}" y="{bottom + 12}" class="small">first token</text>'
     yield f'<text x="{_LEFT}" y="{_BAR_TOP + _BAR_HEIGHT + 18}" class="small">0</text>'
     yield (
         f'<text x="{_WIDTH - _LEFT}" y="{_BAR_TOP + _BAR_HEIGHT + 18}" text-anchor="end" class="small">'

@@ -37,6 +37,8 @@ def render_text(story: Story) -> str:
 
 def _lines(story: Story) -> Iterator[str]:
     yield f"request {story.request_id}"
+    if story.num_earlier:
+        yield f"  The last one of this id; {_count(story.num_earlier, 'earlier request')} had it too."
     if story.rejected_because is not None:
         yield f"  refused when it came: {story.rejected_because}"
         return

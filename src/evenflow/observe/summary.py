@@ -139,9 +139,11 @@ def summarise(events: Iterable[Event]) -> Summary:
 
 def format_seconds(seconds: float) -> str:
     """Three digits, in the unit that suits."""
-    if seconds >= 1.0:
-        return f"{seconds:.3g} s" if seconds < 100.0 else f"{seconds:.0f} s"
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    if not seconds:
+        return "0 s"
+    if seconds >= 0.9995:  # what would round to 1000 is one of the next unit
+        return f"{seconds:.3g} s" if seconds < 99.95 else f"{seconds:.0f} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} us"
 
 
 def table(rows: Sequence[SummaryRow]) -> list[list[str]]:

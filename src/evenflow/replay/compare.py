@@ -163,7 +163,7 @@ def _statistics(pairs: Sequence[Pair], slo: str | None) -> Iterator[_Plan]:
     if slo is not None:
         objectives = Objectives(parse_bounds(slo))
         yield _Plan(
-            "requests meeting their SLO",
+            "meet their SLO",
             "%",
             lambda record: np.array([100.0 * objectives.met(record)]),
             resampled_mean,
@@ -217,6 +217,7 @@ def _remarks(base: Result, other: Result) -> Iterator[str]:
         a, b = base.load.get(name, "-"), other.load.get(name, "-")
         if a != b and name != "content seed":
             yield f"{name} differs: {a} | {b}"
-    if base.load.get("content seed") == other.load.get("content seed"):
+    seed = base.load.get("content seed")
+    if seed is not None and seed == other.load.get("content seed"):  # a simulation has none, and an empty cache
         yield "both runs sent the same content: the later one may have been served from a warm prefix cache"
     yield "an interval knows the spread inside these two runs, not what happened to the machine between them"

@@ -14,6 +14,7 @@ import msgspec
 
 from evenflow.core.events import Arrived, ConfigChanged, Finished
 from evenflow.core.request import DEFAULT_CLASS, DEFAULT_TENANT, RequestId
+from evenflow.observe.lives import distinct_lives
 from evenflow.observe.log import LogError, read_log
 from evenflow.workload.formats import Reading, read_trace
 from evenflow.workload.rows import MAX_TOKENS, open_text
@@ -48,7 +49,7 @@ def trace_of_log(path: Path, limit: int | None = None) -> Trace:
     block_size: int | None = None
     try:
         with read_log(path) as events:
-            for event in events:
+            for event in distinct_lives(events):
                 match event:
                     case Arrived():
                         arrived[event.request_id] = event

@@ -38,7 +38,8 @@ def stem_of(out: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`began` is a date and time. `target` and `load` are for people, by name; `notes` says what was done to the load.
+    """`began` is a date and time. `target` and `load` are for people, by name; `notes` says what was done to the load,
+    `cautions` what a reader must know besides what the records themselves tell.
 
     `loop_lags` has how late the client's loop was, sorted and thinned to percentiles.
     """
@@ -55,6 +56,7 @@ class Result:
     loop_lags: tuple[float, ...]
     gave_up: str | None
     records: tuple[Record, ...] = field(repr=False)
+    cautions: tuple[str, ...] = ()
 
 
 # A timer may be early by its resolution, so what comes first may come just before 0.
@@ -104,6 +106,7 @@ class _File(msgspec.Struct):
     summary: msgspec.Raw
     request_fields: tuple[str, ...]
     requests: list[_Row]
+    cautions: tuple[str, ...] = ()
 
 
 class _Head(msgspec.Struct):
@@ -179,6 +182,7 @@ def write_result(result: Result, summary: object, path: Path) -> None:
         summary=msgspec.Raw(msgspec.json.encode(summary)),
         request_fields=_Row.__struct_fields__,
         requests=[_row(record) for record in result.records],
+        cautions=result.cautions,
     )
     data = msgspec.json.encode(file)
     try:
@@ -213,6 +217,7 @@ def read_result(path: Path) -> Result:
         loop_lags=file.loop_lags,
         gave_up=file.gave_up,
         records=records,
+        cautions=file.cautions,
     )
 
 

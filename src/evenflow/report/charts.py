@@ -20,6 +20,7 @@ from evenflow.observe.summary import format_seconds
 
 WIDTH, HEIGHT = 560, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 8, 34
+_LETTER = 6.5
 MOST_POINTS = 300
 
 
@@ -28,12 +29,13 @@ _EMPTY = Markup('<figure class="card"><h3>{}</h3><div class="soft">no data</div>
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """`dots` are points without a line between them."""
+    """`dots` are points without a line between them, rings unless they are `filled`."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float | None]
     dots: bool = False
+    filled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`shaded` are spans of x that are not measured. `x_range` and `y_top` are those of the data if not given."""
+    """`shaded` are spans of x that are not measured. `x_range` and `y_top` are those of the data if not given;
+    `x_ticks` are where it is labelled, if not at round numbers."""
 
     title: str
     series: Sequence[Series]
@@ -89,6 +92,7 @@ class Chart:
     shaded: Sequence[tuple[float, float]] = ()
     x_range: tuple[float, float] | None = None
     y_top: float | None = None
+    x_ticks: Sequence[float] = ()
 
     def render(self) -> Markup:
         points = self._points()
@@ -147,8 +151,11 @@ class Chart:
                     '<text x="{}" y="{at}" dy="4" text-anchor="end">{}</text>'
                 ).format(_LEFT, WIDTH - _RIGHT, _LEFT - 6, y.label(tick), at=at)
             )
-        label = Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
-        pieces += [label.format(x.at(tick), HEIGHT - _BOTTOM + 16, x.label(tick)) for tick in x.ticks()]
+        label = Markup('<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>')
+        for tick in self.x_ticks or x.ticks():
+            at, text = x.at(tick), x.label(tick)
+            fits = at + _LETTER / 2 * len(text) <= WIDTH
+            pieces.append(label.format(at if fits else WIDTH, HEIGHT - _BOTTOM + 16, "middle" if fits else "end", text))
         pieces.append(
             Markup('<line class="axis" x1="{}" x2="{}" y1="{y}" y2="{y}"/>').format(
                 _LEFT, WIDTH - _RIGHT, y=HEIGHT - _BOTTOM
@@ -170,9 +177,10 @@ class Chart:
         return Markup("").join(Markup('<polyline class="s{}" points="{}"/>').format(index % 8, line) for line in lines)
 
     def _dots(self, series: Series, index: int, x: Scale, y: Scale) -> Markup:
-        dot = Markup('<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="3.5"/>')
+        dot = Markup('<circle class="s{}" cx="{:.1f}" cy="{:.1f}" r="3.5"{}/>')
+        fill = Markup(' style="fill:var(--s{})"').format(index % 8) if series.filled else ""
         return Markup("").join(
-            dot.format(index % 8, x.at(at), y.at(value))
+            dot.format(index % 8, x.at(at), y.at(value), fill)
             for at, value in zip(series.xs, series.ys, strict=True)
             if value is not None and (value > 0 or not self.y_log) and (at > 0 or not self.x_log)
         )

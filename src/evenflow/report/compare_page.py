@@ -53,9 +53,7 @@ def _cells(row: Row) -> list[Cell]:
     style = ("better" if row.better else "worse") if row.differs else ""
     interval = row.interval
     bounds = (
-        "too few"
-        if interval.low is None or interval.high is None
-        else (f"{_signed(interval.low, row.unit)} to {_signed(interval.high, row.unit)}")
+        "too few" if interval.low is None or interval.high is None else _between(interval.low, interval.high, row.unit)
     )
     change = f"{row.relative:+.1%}" if row.relative is not None else ""
     values = [Cell(_shown(value, row.unit)) for value in (row.base, row.other)]
@@ -69,11 +67,18 @@ def _cells(row: Row) -> list[Cell]:
 
 
 def _shown(value: float, unit: str) -> str:
-    return format_seconds(value) if unit == "s" else f"{value:.4g} {unit}".strip()
+    return format_seconds(value) if unit == "s" else f"{value:.3g} {unit}".strip()
 
 
 def _signed(value: float, unit: str) -> str:
     return ("-" if value < 0 else "+") + _shown(abs(value), unit)
+
+
+def _between(low: float, high: float, unit: str) -> str:
+    """The unit once, where both ends have the same."""
+    first, last = _signed(low, unit), _signed(high, unit)
+    number, _, of = first.partition(" ")
+    return f"{number if last.endswith(f' {of}') else first} to {last}"
 
 
 def text_rows(comparison: Comparison) -> list[list[str]]:
@@ -94,4 +99,4 @@ def _distributions(runs: Sequence[Result]) -> Iterator[object]:
 def _facts(runs: Sequence[Result]) -> Table:
     names = list(dict.fromkeys(name for run in runs for name in (*run.target, *run.load)))
     rows = [[Cell(name), *(Cell({**run.target, **run.load}.get(name, "–"), "text") for run in runs)] for name in names]
-    return [header("", *(run.name for run in runs)), *rows]
+    return [[Cell(""), *(Cell(run.name, "text") for run in runs)], *rows]

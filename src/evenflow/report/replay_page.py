@@ -38,7 +38,7 @@ def replay_page(assessed: Assessed) -> str:
         result.name,
         verdict=verdict,
         measured=measured,
-        lag=format_seconds(verdict.dispatch_lag_p99) if verdict.dispatch_lag_p99 is not None else None,
+        lag=format_seconds(verdict.dispatch_lag_p99) if verdict.dispatch_lag_p99 else None,
         allowed_lag=format_seconds(verdict.allowed_lag) if verdict.allowed_lag is not None else None,
         tiles=list(_tiles(measured)),
         latency=latency_table(measured.rows),

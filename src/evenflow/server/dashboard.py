@@ -4,7 +4,7 @@ The page holds no data and may be loaded by anyone; everything it shows it asks 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Final
 
@@ -66,12 +66,16 @@ class Dashboard:
         return Response(msgspec.json.encode(body), media_type="application/json")
 
 
-def summarise(events: Iterable[Event]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-    """Steps as the page draws them, and what befell requests during them; only of the latest steps."""
+def summarise(events: Sequence[Event]) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Steps as the page draws them, and what befell requests during them; only of the latest steps.
+
+    The step of an arrival is the one that comes after it; None where these events do not say, since none has a step.
+    """
     records: list[tuple[StepRecord, frozenset[RequestId]]] = []
     others: list[dict[str, object]] = []
     new: set[RequestId] = set()
-    step = 0
+    # A request that arrived while nothing ran is not of the first step ever: it would seem to have waited since then.
+    step = next((event.step - 1 for event in events if isinstance(event, StepRecord)), None)
     for event in events:
         match event:
             case StepRecord():
@@ -81,7 +85,7 @@ def summarise(events: Iterable[Event]) -> tuple[list[dict[str, object]], list[di
             case FirstToken():
                 new.add(event.request_id)
             case Arrived():
-                others.append({"type": "Arrived", "id": event.request_id, "step": step + 1})
+                others.append({"type": "Arrived", "id": event.request_id, "step": None if step is None else step + 1})
             case Scheduled() | Preempted() | Finished():
                 others.append({"type": type(event).__name__, "id": event.request_id, "step": event.step})
             case _:

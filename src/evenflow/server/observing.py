@@ -21,6 +21,7 @@ from evenflow.observe.metric import EngineView
 from evenflow.observe.metrics import Metrics
 from evenflow.observe.recent import RecentEvents
 from evenflow.observe.sketch import Sketch
+from evenflow.observe.stats_text import render_stats
 from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg
 from evenflow.observe.story_text import render_text
@@ -100,18 +101,23 @@ class Observer:
         ]
 
     async def stats(self, request: Request) -> Response:
-        """`?window=1m|5m|start` asks for one window; all of them otherwise."""
+        """`?window=1m|5m|start` asks for one window, all of them otherwise; `?format=json|text`."""
+        form = _form_of(request, "json", "text")
         asked = request.query_params.get("window")
         if asked is not None and asked not in WINDOWS:
             raise InvalidRequest(f"window must be one of {', '.join(WINDOWS)}, not {asked[:32]!r}", param="window")
         self.settle()
+        now = self._now()
         windows = [asked] if asked is not None else list(WINDOWS)
+        rows = {window: list(self._tails.rows(window, now=now)) for window in windows}
+        if form == "text":
+            return Response(render_stats(self._engine(), self._tails.num_finished, rows), media_type="text/plain")
         body = {
             "object": "stats",
-            "now": self._now(),
+            "now": now,
             "finished": self._tails.num_finished,
             "engine": self._engine(),
-            "windows": {window: [_row(row) for row in self._tails.rows(window, now=self._now())] for window in windows},
+            "windows": {window: [_row(row) for row in rows[window]] for window in windows},
         }
         return _json(body)
 
@@ -132,9 +138,7 @@ class Observer:
 
     async def request(self, request: Request) -> Response:
         """`?format=json|text|svg`."""
-        form = request.query_params.get("format", "json")
-        if form not in ("json", "text", "svg"):
-            raise InvalidRequest(f"format must be json, text or svg, not {form[:32]!r}", param="format")
+        form = _form_of(request, "json", "text", "svg")
         story = self._story(request.path_params["request_id"])
         if form == "svg":
             return Response(render_svg(story), media_type="image/svg+xml", headers=_NO_SCRIPTS)
@@ -166,6 +170,13 @@ class Observer:
 _NO_SCRIPTS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
+def _form_of(request: Request, *known: str) -> str:
+    form = request.query_params.get("format", known[0])
+    if form not in known:
+        raise InvalidRequest(f"format must be {' or '.join(known)}, not {form[:32]!r}", param="format")
+    return form
+
+
 def _json(body: object) -> Response:
     return Response(msgspec.json.encode(body), media_type="application/json")
 
@@ -194,6 +205,7 @@ def _story(story: Story) -> dict[str, object]:
         "object": "request",
         "id": story.request_id,
         "complete": story.complete,
+        "earlier_of_this_id": story.num_earlier,
         "prompt_tokens": story.num_prompt_tokens,
         "max_tokens": story.max_tokens,
         "output_tokens": story.num_output_tokens,

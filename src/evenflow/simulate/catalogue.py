@@ -21,8 +21,10 @@ def find_cost(name_or_path: str, *, force: bool = False) -> StepCost:
         return parse_cost(file.read_bytes(), name_or_path)
     path = Path(name_or_path)
     if not path.exists() and not path.suffix:
+        close = nearest(name_or_path, names)
+        meant = f"did you mean {close}? " if close in names else ""
         raise CostError(
-            f"there is no cost {name_or_path!r}; did you mean {nearest(name_or_path, names)}? It is a file of "
-            "`evenflow calibrate`, or one of `evenflow costs`"
+            f"there is no cost {name_or_path!r}; {meant}"
+            "It is a file of `evenflow calibrate`, or one of `evenflow costs`"
         )
     return load_cost(path, force=force)

@@ -19,12 +19,12 @@ from evenflow.replay.compare import LEVEL, MIN_PAIRS, Row, compare
 from evenflow.replay.measure import GROUPS, HEADLINE, length_group, values_of
 from evenflow.replay.record import Record
 from evenflow.replay.result import Result
+from evenflow.simulate.outcome import MANY_GUESSES
 
 THROUGHPUT = "output tokens/s"
 SHOWN = ("TTFT", "ITL")
 MOST_GROUPS = 12
 """Tenants or classes; the largest ones. There are no more length groups than 20."""
-_GUESS = 0.05
 _SEED = 20261130  # of the resamples: the same log gives the same intervals
 
 Errors = Mapping[tuple[str, str], float]
@@ -48,7 +48,7 @@ def effect_of(before: Result, after: Result, errors: Errors, *, share_outside: f
     ]
     for group, members in _groups(pairs):
         rows += _group(before, after, group, members, errors)
-    if share_outside > _GUESS:
+    if share_outside > MANY_GUESSES:
         rows = [replace(row, is_guess=True) for row in rows]
     return Effect(tuple(rows), share_outside, said)
 

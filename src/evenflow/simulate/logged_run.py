@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from evenflow.core.events import Arrived, ConfigChanged, Event, Finished
 from evenflow.observe.fold import spans_of
+from evenflow.observe.lives import distinct_lives
 from evenflow.observe.spans import RequestSpan
 from evenflow.replay.record import Record
 from evenflow.replay.recorded import prefix_of
@@ -37,6 +38,7 @@ class LoggedRun:
 
 def logged_run(events: Sequence[Event]) -> LoggedRun:
     """Raises RecordedError for a log that does not say enough."""
+    events = list(distinct_lives(events))
     started = next((event for event in events if isinstance(event, ConfigChanged) and event.limits), None)
     if started is None:
         raise RecordedError("the log does not say what the engine started with; a whole log begins with that")

@@ -16,6 +16,8 @@ from evenflow.replay.result import Result
 from evenflow.simulate.replica import Ended, Replica
 
 NO_DATE = "simulated"
+MANY_GUESSES = 0.05
+"""Of a simulation's steps."""
 
 
 class Kept:
@@ -63,7 +65,8 @@ class Kept:
 class Simulation:
     """`seconds` is how long it took here, `machine_seconds` the time that the simulated machines were in use: from the
     first arrival to the last end, for each replica. `outside_hull` counts steps by the feature that was beyond what the
-    cost was fitted to; `events` are there if they were to be kept."""
+    cost was fitted to, and the last of the `notes` tells of them if there were any; `events` are there if they were to
+    be kept."""
 
     name: str
     plans: Sequence[PlannedRequest]
@@ -86,14 +89,17 @@ class Simulation:
 
     @cached_property
     def result(self) -> Result:
-        """What `evenflow replay` would have written, had this been live."""
+        """What `evenflow replay` would have written, had this been live. Where guesses are many, that is a caution."""
+        guessed = self.num_steps_outside_hull > MANY_GUESSES * self.num_steps
+        notes, cautions = (self.notes[:-1], self.notes[-1:]) if guessed else (self.notes, ())
         return Result(
             name=self.name,
             began=NO_DATE,
             version=version("evenflow"),
             target=self.target,
             load=self.load,
-            notes=self.notes,
+            notes=notes,
+            cautions=cautions,
             open_loop=True,
             warm_up_seconds=self.warm_up_seconds,
             slo=self.slo,

@@ -36,6 +36,7 @@ from evenflow.engine.clock import VirtualClock
 from evenflow.engine.config import ResolvedEngine
 from evenflow.engine.core import EngineCore
 from evenflow.engine.messages import Abort, Add, AskPolicy, StepResult
+from evenflow.observe.lives import distinct_lives
 from evenflow.simulate.config import VOCAB_SIZE
 from evenflow.simulate.replica import stopped_watch
 
@@ -131,7 +132,7 @@ _SAME = [
 
 def replay_log(events: Iterable[Event], *, progress: Callable[[int], None] = lambda steps: None) -> Repetition:
     """Raises RecordedError. Reads the whole log first: how an answer ended is needed when it begins."""
-    log = list(events)
+    log = list(distinct_lives(events))
     return _Repeat(log).run(progress)
 
 

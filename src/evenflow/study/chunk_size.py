@@ -21,11 +21,12 @@ def measure(lab: Lab) -> Finding:
     arrives = settled.seconds / 4
     load.append(TraceRequest(arrives, long_tokens, 8))
     chunks = [max(8, long_tokens // divisor) for divisor in DIVISORS]
-    gaps, firsts = [], []
+    gaps, firsts, num_preemptions = [], [], 0
     for chunk in chunks:
         run = lab.play(
             load, Settings(chunk + streams, streams + 1, policy="sarathi", policy_set=_budget(chunk + streams))
         )
+        num_preemptions += run.num_preemptions
         long = next(record for record in run.records() if record.num_prompt_tokens == long_tokens)
         assert long.ttft is not None
         firsts.append(long.ttft)
@@ -50,8 +51,11 @@ def measure(lab: Lab) -> Finding:
         x_log=True,
         y_log=True,
     )
+    setting = f"a prompt of {long_tokens} tokens into {streams} streams"
+    if num_preemptions:  # then the longest gap is that of who lost its seat
+        setting += f"; {num_preemptions} preemptions, for which the KV memory is too small"
     return Finding(
-        f"a prompt of {long_tokens} tokens into {streams} streams",
+        setting,
         ("tokens of a piece", "longest gap in a stream", "TTFT of the long prompt"),
         rows,
         (Plot("chunk-size", chart, "prompt tokens of a step"),),

@@ -5,7 +5,7 @@ model is done in minutes. What an experiment says is said of this engine then.
 """
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,14 +25,24 @@ _LOADS = 1 / 12
 _SEED = 1
 
 
+def _to_nobody(words: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class LiveLab:
-    """`engine` names a model on disk, and its KV memory. `size` is as for a simulated lab."""
+    """`engine` names a model on disk, and its KV memory. `size` is as for a simulated lab.
+
+    `tell` is told of every run as it begins, `warn` of what makes one another load than was asked
+    for: requests that were sent late, say.
+    """
 
     engine: EngineConfig
     tokenizer: LocalTokenizer
     size: float = 1.0
     watch: Watcher = nobody_watches
+    tell: Callable[[str], None] = _to_nobody
+    warn: Callable[[str], None] = _to_nobody
     max_num_seqs: int = 32
     max_num_batched_tokens: int = 512
 
@@ -51,12 +61,18 @@ class LiveLab:
         requests = tuple(sorted(load, key=lambda each: each.arrival_seconds))
         trace = Trace("the study", "made", requests, len(requests))
         what = Replay("study", "http://127.0.0.1", trace, tokenizer=self.tokenizer, warm_up_seconds=0.0)
+        self.tell(
+            f"{len(requests)} requests to a server with {settings.max_num_seqs} seats, "
+            f"{settings.max_num_batched_tokens} tokens a step, {settings.policy}"
+        )
         with tempfile.TemporaryDirectory(prefix="evenflow-study-") as folder:
             log = Path(folder) / "events.jsonl"
             engine = LiveEngine(replace(self.engine, max_model_len=self._longest(load)), what)
             run = engine.run(settings, log, name="study", seed=_SEED, watch=self.watch)
             with read_log(log) as events:
                 preemptions = sum(event.num_preemptions for event in events if isinstance(event, Finished))
+        if run.faults:
+            self.warn("; ".join(run.faults))
         return Played(run.result, preemptions)
 
     def _longest(self, load: Sequence[TraceRequest]) -> int:

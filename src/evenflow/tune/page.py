@@ -12,7 +12,7 @@ from evenflow.tune.miss import explain_miss
 from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.search import Found
 from evenflow.tune.space import Cell, Space, shown
-from evenflow.tune.telling import headline, objective_text, sentences, shown_seconds
+from evenflow.tune.telling import headline, objective_text, sentences, shown_ratio, shown_seconds
 
 _MOST_ROWS = 40
 
@@ -68,7 +68,8 @@ def _tiles(found: Found) -> Iterator[dict[str, str]]:
         yield {"value": shown_seconds(value(run, statistic)), "name": statistic.title}
     yield {"value": str(len(found.predicted.candidates)), "name": "configurations simulated"}
     yield {"value": format_seconds(found.simulated_seconds), "name": "of simulation"}
-    yield {"value": format_seconds(found.live_seconds), "name": "of live runs"}
+    if found.live_seconds:
+        yield {"value": format_seconds(found.live_seconds), "name": "of live runs"}
 
 
 def _candidate_table(
@@ -78,19 +79,19 @@ def _candidate_table(
     limits = [f"{limit.statistic.title} / limit" for limit in goal.limits]
     names = ["tokens/s", *(statistic.title for statistic in HEADLINE), *limits]
     extra = [goal.objective.title] if goal.objective.name != "throughput" else []
-    rows = [header("", *extra, *names, *(["same"] if twins is not None else []), "")]
+    rows = [header("", "", *extra, *names, *(["same"] if twins is not None else []))]
     outside = _outside(found)
     for index, each in enumerate(candidates[:_MOST_ROWS]):
-        row = [Text(space.label(each.cell))]
+        marks = ["chosen"] if each.cell == found.choice.cell else []
+        marks += [f"guessed {outside[each.cell]:.0%}"] if each.cell in outside else []
+        row = [Text(space.label(each.cell)), Text(", ".join(marks), "better" if "chosen" in marks else "withheld")]
         row += [Text(objective_text(each, goal))] if extra else []
         row += [Text(f"{throughput(each.run):.4g}")]
         row += [Text(shown_seconds(value(each.run, statistic))) for statistic in HEADLINE]
-        row += [Text(f"{against.ratio:.0%}", "" if against.ratio <= 1 else "worse") for against in each.limits]
+        row += [Text(shown_ratio(against.ratio), "" if against.ratio <= 1 else "worse") for against in each.limits]
         if twins is not None:
             row.append(Text("; ".join(map(space.label, twins[index])), "text"))
-        marks = ["chosen"] if each.cell == found.choice.cell else []
-        marks += [f"guessed {outside[each.cell]:.0%}"] if each.cell in outside else []
-        rows.append([*row, Text(", ".join(marks), "better" if "chosen" in marks else "withheld")])
+        rows.append(row)
     if len(candidates) > _MOST_ROWS:
         rows.append([Text(f"and {len(candidates) - _MOST_ROWS} more"), *(Text("") for _ in rows[0][1:])])
     return rows
@@ -109,8 +110,11 @@ def frontier_charts(found: Found) -> Iterator[Chart]:
         for name, members in groups:
             points = [(value(each.run, statistic), throughput(each.run)) for each in members]
             finite = [(x, y) for x, y in points if 0.0 < x < float("inf")]
-            series.append(Series(name, [x for x, _ in finite], [y for _, y in finite], dots=True))
-        yield Chart(f"output tokens/s over {statistic.title}", series, x_unit="s", x_log=True)
+            xs, ys = [x for x, _ in finite], [y for _, y in finite]
+            series.append(Series(name, xs, ys, dots=True, filled=name == "chosen"))
+        most = max((y for each in series for y in each.ys if y is not None), default=0.0)
+        # Room above the best ones, which are what one looks for.
+        yield Chart(f"output tokens/s over {statistic.title}", series, x_unit="s", x_log=True, y_top=1.1 * most or None)
 
 
 def _effect(effect: Effect, ranking: Ranking, space: Space, centre: Candidate, found: Found) -> dict[str, object]:
@@ -143,8 +147,8 @@ def _effect(effect: Effect, ranking: Ranking, space: Space, centre: Candidate, f
         ]
         rates = [Series("output tokens/s", xs, [throughput(each.run) for _, each in places])]
         charts = [
-            Chart("throughput", rates, x_unit="", x_log=True).render(),
-            Chart("latency", latencies, x_unit="", y_unit="s", x_log=True, y_log=True).render(),
+            Chart("throughput", rates, x_unit="", x_log=True, x_ticks=xs).render(),
+            Chart("latency", latencies, x_unit="", y_unit="s", x_log=True, y_log=True, x_ticks=xs).render(),
         ]
     return {"name": effect.axis.name, "charts": charts, "cells": rows}
 

@@ -78,6 +78,11 @@ def _live_sentences(found: Found) -> Iterator[str]:
         yield found.weighed
 
 
+def shown_ratio(ratio: float) -> str:
+    """Of a figure to its limit."""
+    return f"{ratio:.0%}" if ratio < 10.0 else f"{ratio:.3g} times" if ratio < 1e3 else f"{ratio:,.0f} times"
+
+
 def shown_seconds(seconds: float) -> str:
     return "never" if seconds == float("inf") else format_seconds(seconds) if seconds > 0.0 else "0 s"
 

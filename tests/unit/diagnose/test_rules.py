@@ -1,8 +1,9 @@
 """Every rule sees its defect where a bad setting made it, says which steps and requests, and is silent elsewhere."""
 
 import json
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from evenflow.cli.diagnose import diagnose as diagnose_command
 from evenflow.core.errors import ConfigError
 from evenflow.diagnose import run_view
 from evenflow.diagnose.effect import Agreement, Basis, Effect, EffectRow
-from evenflow.diagnose.finding import Change, Finding
+from evenflow.diagnose.finding import Change, Finding, settings
 from evenflow.diagnose.report import render_json, render_text
 from evenflow.diagnose.rules import LOG_RULES, RESULT_RULES, diagnose_run, with_effects
 from evenflow.diagnose.run_view import Run, TimeWithin, TooLong, look_at
+from evenflow.engine.config import EngineConfig
 from evenflow.observe.log import EventLogWriter
 from evenflow.replay.assess import assess
+from evenflow.replay.load import LoadOptions
 from evenflow.replay.result import Result, write_result
 from records import record, result
 from simulated import simulate
@@ -162,7 +165,7 @@ def test_text_and_json_say_the_same() -> None:
     text, body = render_text(diagnosis), json.loads(render_json(diagnosis))
     (found,) = (each for each in body["findings"] if each["rule"] == "many preemptions")
     assert found["sentence"] in text
-    assert "--set max_num_seqs=6" in text
+    assert "try --max-num-seqs 6: " in text
     assert next(change["settings"] for change in found["changes"]) == {"max_num_seqs": "6"}
     assert ", ".join(map(str, found["steps"])) in text
     assert ", ".join(found["requests"]) in text
@@ -220,12 +223,28 @@ def test_a_result_shows_what_the_client_can_know(rule: str, made: Callable[[], R
     assert RESULT_RULES[rule](assess(_steady())) is None
 
 
+@pytest.mark.parametrize(
+    ("change", "flags"),
+    [
+        (settings("", max_num_seqs=6, interleave="shared"), "--max-num-seqs 6 --policy-set interleave=shared"),
+        (settings("", num_blocks=70), "num_blocks=70"),
+        (settings("", of="replay", rate_scale=0.5), "--rate-scale 0.5"),
+    ],
+)
+def test_a_change_is_shown_as_the_flags_that_make_it(change: Change, flags: str) -> None:
+    """Of `evenflow serve` and of `evenflow replay`, which must know them."""
+    assert change.flags == flags
+    known = {"server": EngineConfig, "replay": LoadOptions}[change.of]
+    for flag in re.findall(r"--([a-z-]+)", flags):
+        assert flag.replace("-", "_") in {each.name for each in fields(known)}
+
+
 def test_the_command_takes_a_log_or_a_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     case = CASES["too few seats"]
     with EventLogWriter(tmp_path / "run.jsonl") as log:
         log.write(simulate(case.bad, case.load()))
     diagnose_command(tmp_path / "run.jsonl", facts_only=True)
-    assert "try --set max_num_seqs=16" in capsys.readouterr().out
+    assert "try --max-num-seqs 16: " in capsys.readouterr().out
     diagnose_command(tmp_path / "run.jsonl", facts_only=True, json=True)
     assert json.loads(capsys.readouterr().out)["findings"][0]["rule"] == "too few seats"
     write_result(_overloaded(), {}, tmp_path / "result.json")

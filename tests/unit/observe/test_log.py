@@ -200,6 +200,7 @@ def test_a_line_that_was_cut_off_is_called_that(tmp_path: Path) -> None:
         (b"", "is empty; an event log begins with a header line"),
         (b'{"type":"Log","schema_version":7,"codec":"x"}\n', "schema_version is 7, but this evenflow reads 2 and 3"),
         (b'{"type":"Log","schema_version":3,"codec":"x"}\n', "line 1: field codec: Object contains unknown field"),
+        (b'{"kind":"replay","schema_version":1}\n', "is not an event log: its first line is not a header"),
         (b'{"type":"Arrived"}\n', "is not an event log: its first line is not a header"),
         (b"TIMESTAMP,ContextTokens\n", "is not an event log: its first line is not a header"),
         (b"\x1f\x8b\x08\x00", "is not an event log: its first line is not a header"),

@@ -4,7 +4,7 @@ from math import isclose
 
 import pytest
 
-from evenflow.core.events import Event
+from evenflow.core.events import Event, Rejected
 from evenflow.core.plan import WaitReason
 from evenflow.core.request import FinishReason, RequestId
 from evenflow.observe.fold import spans_of
@@ -126,6 +126,29 @@ def test_who_shared_its_steps_is_counted() -> None:
     )
     assert story.phases[-1].sharers == {"b": 2, "c": 1}
     assert story.phases[-1].batch == 3
+
+
+def test_of_an_id_that_is_used_again_the_last_life_is_told() -> None:
+    def life(at: float, first: int) -> list[Event]:
+        return [
+            arrived("a", at),
+            scheduled("a", first, at),
+            first_token("a", first, at + 1.0),
+            step(first, at, at + 1.0, emitted="a"),
+            finished("a", first + 1, at + 2.0, outputs=2),
+            step(first + 1, at + 1.0, at + 2.0, emitted="a", running=0),
+        ]
+
+    once, twice = told(*life(0.0, 1)), told(*life(0.0, 1), *life(10.0, 3))
+    assert (once.num_earlier, twice.num_earlier) == (0, 1)
+    assert lines(twice) == [("prefill", 10.0, 11.0, None), ("decode", 11.0, 12.0, None)]
+    assert twice.complete
+
+
+def test_one_that_is_refused_because_of_its_id_is_not_the_one_that_has_it() -> None:
+    story = told(arrived("a", 0.0), Rejected(1.0, A, "the id is in use"), scheduled("a", 1, 2.0))
+    assert story.rejected_because is None
+    assert lines(story) == [("queue", 0.0, 2.0, "iteration")]
 
 
 def test_a_request_that_nobody_saw_has_no_story() -> None:

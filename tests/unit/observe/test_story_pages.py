@@ -57,6 +57,13 @@ def test_a_refused_request_says_why() -> None:
     assert "refused when it came: the prompt is too long" in text
 
 
+def test_the_text_says_that_an_id_was_used_before() -> None:
+    refused = Rejected(1.0, RequestId("a"), "the prompt is too long")
+    said = "1 earlier request had it too"
+    assert said not in render_text(story([arrived("a", 2.0)]))
+    assert said in render_text(story([refused, arrived("a", 2.0)]))
+
+
 def test_an_unfinished_request_and_a_log_that_begins_late_say_so() -> None:
     text = render_text(story([first_token("a", 7, 1.0), step(7, 0.5, 1.0, fed="a")]))
     assert "begins in the middle of its life" in text
@@ -75,6 +82,19 @@ def test_the_picture_is_well_formed_and_its_bars_tile_the_life() -> None:
             root = ET.fromstring(render_svg(told))
             bars = [rect for rect in root.iter("{http://www.w3.org/2000/svg}rect") if rect.get("height") == "36"]
             assert len(bars) == len(told.phases)
+
+
+def test_the_label_of_a_first_token_at_the_very_end_is_beside_the_time_of_the_end() -> None:
+    events: list[Event] = [
+        arrived("a", 0.0),
+        scheduled("a", 1, 0.0),
+        first_token("a", 1, 1.0),
+        finished("a", 1, 1.0),
+        step(1, 0.0, 1.0, emitted="a", running=0),
+    ]
+    drawn = ET.fromstring(render_svg(story(events))).iter("{http://www.w3.org/2000/svg}text")
+    places = {text.text: float(text.attrib["x"]) for text in drawn}
+    assert places["first token"] + 70 < places["1 s"] - 50
 
 
 def test_a_hostile_id_stays_text() -> None:

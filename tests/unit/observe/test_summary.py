@@ -88,7 +88,19 @@ def test_the_text_has_a_line_per_row_and_the_totals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0000123, "12.3 us"), (0.00456, "4.56 ms"), (0.5, "500 ms"), (1.0, "1 s"), (123.4, "123 s")]
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (0.0000123, "12.3 us"),
+        (0.0009996, "1 ms"),
+        (0.00456, "4.56 ms"),
+        (0.5, "500 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1 s"),
+        (1.0, "1 s"),
+        (99.96, "100 s"),
+        (123.4, "123 s"),
+    ],
 )
 def test_seconds_are_shown_in_the_unit_that_suits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

@@ -51,6 +51,13 @@ def test_what_a_server_recorded_can_be_replayed(tmp_path: Path) -> None:
     assert (trace.num_rows, trace.dropped) == (4, (("not seen to its end", 1), ("no output tokens", 1)))
 
 
+def test_an_id_that_was_used_again_is_two_requests(tmp_path: Path) -> None:
+    log: list[Event] = [arrived("a", 1.0), finished("a", 5), arrived("a", 3.0, prompt=30), finished("a", 9)]
+    trace = open_trace(written(tmp_path / "e.jsonl", log), Reading())
+    assert trace.requests == (TraceRequest(0.0, 10, 5, name="a"), TraceRequest(2.0, 30, 9, name="a#2"))
+    assert trace.num_rows == 2
+
+
 def test_a_packed_log_and_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl.gz"
     path.write_bytes(gzip.compress(written(tmp_path / "e.jsonl", LOG).read_bytes()))

@@ -145,7 +145,7 @@ def test_too_few_pairs_are_refused() -> None:
 def test_shares_of_objectives_are_compared() -> None:
     base = noisy_run(1, 400, name="a", slo="ttft=110ms")
     rows = {row.title: row for row in compare(base, noisy_run(2, 400, slower=2.0, name="b")).rows}
-    row = rows["requests meeting their SLO"]
+    row = rows["meet their SLO"]
     assert row.unit == "%"
     assert row.differs
     assert not row.better
@@ -263,3 +263,17 @@ def test_a_result_without_a_bottom_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b'{"kind":"evenflow-replay","x":' + b"[" * 100_000)
     with pytest.raises(ResultError, match="maximum recursion depth"):
         read_result(path)
+
+
+def test_what_a_reader_must_know_is_a_caution_from_the_file_too(tmp_path: Path) -> None:
+    write_result(replace(RUN, cautions=("most of it is a guess",)), {}, tmp_path / "r.json")
+    assert assess(read_result(tmp_path / "r.json")).verdict.cautions[-1] == "most of it is a guess"
+
+
+def test_only_runs_whose_content_has_a_seed_can_have_sent_the_same() -> None:
+    """A simulation has none: it begins with an empty cache each time."""
+    runs = [noisy_run(seed, 40, name=str(seed)) for seed in (1, 2)]
+    simulated = [replace(run, load={"trace": "t"}) for run in runs]
+    sent = [replace(run, load={"trace": "t", "content seed": "7"}) for run in runs]
+    assert not any("same content" in remark for remark in compare(*simulated).remarks)
+    assert any("same content" in remark for remark in compare(*sent).remarks)

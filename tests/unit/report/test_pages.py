@@ -1,12 +1,14 @@
 """Pages: whole, self-contained, escaped, and right about what they show."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from evenflow.replay.assess import assess
+from evenflow.replay.bootstrap import Interval
 from evenflow.replay.compare import compare
 from evenflow.report.charts import Chart, Scale, Series, cdf
 from evenflow.report.compare_page import compare_page, text_rows
@@ -114,12 +116,47 @@ def test_a_terminal_gets_the_same_rows() -> None:
     assert [row[0] for row in rows] == [row.title for row in comparison.rows]
 
 
+def test_an_interval_says_its_unit_once_if_both_ends_have_it() -> None:
+    comparison = compare(noisy_run(1, 60, name="a"), noisy_run(2, 60, name="b"))
+    (row, *_) = comparison.rows
+    for low, high, text in (
+        (-0.0362, 0.018, "-36.2 to +18 ms"),
+        (-0.5, 1.5, "-500 ms to +1.5 s"),
+        (1.5, 2.0, "+1.5 to +2 s"),
+    ):
+        changed = replace(row, interval=Interval(0.0, low, high))
+        (_, cells) = text_rows(replace(comparison, rows=(changed,)))
+        assert cells[4] == text
+
+
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="cannot write"):
         write_page("x", tmp_path / "no" / "p.html")
 
 
 # ---- charts
+
+
+def test_a_chart_is_labelled_where_it_is_told_to_be() -> None:
+    plain = Chart("t", [Series("a", [16.0, 64.0], [1.0, 2.0])], x_unit="", x_log=True)
+    assert ">50</text>" in plain.render()
+    told = replace(plain, x_ticks=(16.0, 64.0)).render()
+    assert ">16</text>" in told
+    assert ">64</text>" in told
+    assert ">50</text>" not in told
+    assert 'text-anchor="end">2048</text>' in replace(plain, x_range=(16.0, 2048.0), x_ticks=(2048.0,)).render()
+
+
+def test_filled_dots_are_filled() -> None:
+    rings = Series("a", [1.0, 2.0], [1.0, 2.0], dots=True)
+    assert "fill:" not in Chart("t", [rings]).body()
+    assert Chart("t", [replace(rings, filled=True)]).body().count("fill:var(--s0)") == 2
+
+
+def test_a_wide_table_is_set_smaller() -> None:
+    run = noisy_run(1, 400, name="a")
+    assert '<table class="wide">' in replay_page(assess(run)), "twelve percentiles a group"
+    assert '<table class="wide">' not in compare_page([compare(run, run)])
 
 
 def test_a_scale_maps_its_ends_to_its_ends() -> None:

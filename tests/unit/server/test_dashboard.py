@@ -65,6 +65,19 @@ def test_who_was_fed_is_told_apart_as_prefill_and_decode() -> None:
     ]
 
 
+def test_who_arrives_while_nothing_runs_has_not_waited_since_the_first_step() -> None:
+    """A page asks for what is new: the arrivals may come before any step that says where they are."""
+    observer = Observer()
+    observer.feed(alone("a"))
+    following = ask(observer, "/v1/steps").json()["next"]
+    observer.feed([arrived("b", 10.0)])
+    early = ask(observer, f"/v1/steps?after={following}").json()
+    observer.feed([scheduled("b", 4, 10.0), step(4, 10.0, 11.0, emitted="b")])
+    late = ask(observer, f"/v1/steps?after={following}").json()
+    assert early["events"] == [{"type": "Arrived", "id": "b", "step": None}]
+    assert [(each["type"], each["step"]) for each in late["events"]] == [("Arrived", 4), ("Scheduled", 4)]
+
+
 def test_an_answer_has_a_bound_and_only_the_latest_steps_say_whom_they_fed() -> None:
     steps, _ = summarise([step(number, number, number + 1.0, emitted="a") for number in range(1000)])
     assert len(steps) == MAX_STEPS

@@ -45,6 +45,20 @@ def test_stats_has_every_window_with_parts_that_sum_to_ttft(observer: Observer) 
     assert body["engine"]["step"] == 3
 
 
+def test_stats_are_a_page_of_text_too(observer: Observer) -> None:
+    observer.feed([step(4, 30.0, 31.0, running=0)])
+    answer = ask(observer, "/v1/stats?format=text&window=start")
+    assert answer.headers["content-type"].startswith("text/plain")
+    first, finished, _, head, every, *_ = answer.text.splitlines()
+    assert first == "step 4: 0 running, 0 waiting, 0 of 8 KV blocks, at most 16 tokens"
+    assert finished == "finished: 1 length"
+    assert head.startswith("since the start ")
+    assert head.split()[3:7] == ["n", "TTFT", "P50", "P95"]
+    assert every.split()[:3] == ["all", "1", "-"], "one observation carries no percentile"
+    assert len({len(line) for line in answer.text.splitlines()[3:8]}) == 1, "columns are in line"
+    assert ask(observer, "/v1/stats?format=xml").status_code == 400
+
+
 def test_stats_tell_the_engine_as_it_is_now_and_not_as_of_its_last_step() -> None:
     gone: list[bool] = []
     observer = Observer(engine_is_gone=lambda: bool(gone))

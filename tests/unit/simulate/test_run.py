@@ -110,7 +110,17 @@ def test_steps_outside_the_hull_are_counted_and_told() -> None:
     done = simulate([row(0.0, 90, 30)], narrow, PLAIN)
     assert done.outside_hull == {"decode_context": done.num_steps_outside_hull}
     assert 15 <= done.num_steps_outside_hull <= 25
-    assert any("guesses" in note for note in done.notes)
+    (told,) = (note for note in done.notes if "guesses" in note)
+    assert assess(done.result).verdict.cautions == (told,), "so many that no figure is to be read without it"
+    assert told not in done.result.notes, "it is said once"
+
+
+def test_a_few_steps_outside_the_hull_are_a_note() -> None:
+    wide = replace(COST, hull=(Bounds("decode_context", 0, 118),))
+    done = simulate([row(0.0, 90, 30)], wide, PLAIN)
+    assert 0 < done.num_steps_outside_hull < 0.05 * done.num_steps
+    assert any("guesses" in note for note in done.result.notes)
+    assert assess(done.result).verdict.cautions == ()
 
 
 @pytest.mark.parametrize("router", ["round-robin", "least-outstanding-tokens", "prefix-aware"])

@@ -147,6 +147,17 @@ def test_an_aborted_request_takes_its_place_and_has_no_latency() -> None:
     assert rows(effect)["TTFT mean"].num_requests == 39
 
 
+def test_requests_of_one_id_are_simulated_one_by_one() -> None:
+    """A trace that was replayed twice to one server has every id twice."""
+    load = [ask(f"r{n}", at + n * 0.01, 64 + n, 20) for at in (0.0, 100.0) for n in range(20)]
+    events = tuple(simulate(Server(seats=4), load))
+    plans = logged_run(events).plans
+    assert len({plan.request_id for plan in plans}) == 40
+    assert [plan.num_prompt_tokens for plan in plans] == [64 + n for n in range(20)] * 2
+    figures = {each.metric: each for each in SimulatedRun(events, COST, fitted_here=False).basis.agreement}
+    assert figures["TTFT mean"].error == pytest.approx(0.0, abs=0.001)
+
+
 def test_a_cap_of_the_policy_gives_way_to_the_change() -> None:
     config = SimulationConfig(policy=PolicySpec(max_num_seqs=4, order="priority"), max_num_seqs=8)
     found = changed(config, (("max_num_seqs", "16"), ("max_overtake", "7")))

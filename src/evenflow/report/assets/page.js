@@ -9,6 +9,7 @@ document.getElementById("theme").addEventListener("click", () => {
 
 function seconds(value) {
   if (value >= 1) return (value < 100 ? value.toPrecision(3) : value.toFixed(0)) + " s";
+  if (value === 0) return "0 s";
   return value >= 1e-3 ? (value * 1e3).toPrecision(3) + " ms" : (value * 1e6).toPrecision(3) + " µs";
 }
 function shown(value, unit) {
@@ -59,6 +60,7 @@ if (heat) {
     const header = table.insertRow();
     for (const name of ["tokens in \\ out", ...data.outputs]) {
       const th = document.createElement("th"); th.textContent = name; header.append(th);
+      if (name !== "tokens in \\ out") th.className = "heat";
     }
     for (const input of data.inputs) {
       const row = table.insertRow();
