@@ -12,6 +12,7 @@ from rich.table import Table
 from evenflow.cli.options import EngineOptions, Switch, refuse
 from evenflow.cli.progress import model_on_disk, say, saying
 from evenflow.cli.signals import ending_in_order
+from evenflow.cli.terminal import Terminal
 from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spelling import nearest
 from evenflow.engine.config import EngineConfig

@@ -153,9 +153,11 @@ class Chart:
             )
         label = Markup('<text x="{:.1f}" y="{}" text-anchor="{}">{}</text>')
         for tick in self.x_ticks or x.ticks():
-            at, text = x.at(tick), x.label(tick)
-            fits = at + _LETTER / 2 * len(text) <= WIDTH
-            pieces.append(label.format(at if fits else WIDTH, HEIGHT - _BOTTOM + 16, "middle" if fits else "end", text))
+            middle, text = x.at(tick), x.label(tick)
+            fits = middle + _LETTER / 2 * len(text) <= WIDTH
+            pieces.append(
+                label.format(middle if fits else WIDTH, HEIGHT - _BOTTOM + 16, "middle" if fits else "end", text)
+            )
         pieces.append(
             Markup('<line class="axis" x1="{}" x2="{}" y1="{y}" y2="{y}"/>').format(
                 _LEFT, WIDTH - _RIGHT, y=HEIGHT - _BOTTOM
