@@ -28,8 +28,16 @@ def ending_as_interrupted() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.raise_signal(signal.SIGINT)
 
+    # A shell that starts a command in the background has it ignore interrupts; these it must not.
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     with _handled_by(interrupt):
-        yield
+        if ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            yield
+        finally:
+            if ignored:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

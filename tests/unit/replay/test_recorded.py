@@ -14,6 +14,7 @@ from evenflow.replay.recorded import open_trace
 from evenflow.workload.formats import Reading
 from evenflow.workload.trace import TraceError, TraceRequest
 from evenflow.workload.trace_file import write_trace
+from story import step
 
 
 def arrived(name: str, time: float, *, prompt: int = 10, tenant: str = "") -> Arrived:
@@ -52,7 +53,9 @@ def test_what_a_server_recorded_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_an_id_that_was_used_again_is_two_requests(tmp_path: Path) -> None:
-    log: list[Event] = [arrived("a", 1.0), finished("a", 5), arrived("a", 3.0, prompt=30), finished("a", 9)]
+    later = replace(arrived("a", 3.0, prompt=30), accepted_time=60.0)
+    log: list[Event] = [arrived("a", 1.0), finished("a", 5), step(9, 40.0, 50.0), later]
+    log.append(replace(finished("a", 9), time=70.0, step=10))
     trace = open_trace(written(tmp_path / "e.jsonl", log), Reading())
     assert trace.requests == (TraceRequest(0.0, 10, 5, name="a"), TraceRequest(2.0, 30, 9, name="a#2"))
     assert trace.num_rows == 2
