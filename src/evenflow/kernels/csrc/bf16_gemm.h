@@ -21,7 +21,8 @@ struct Bf16Product {
     EVENFLOW_INLINE static F32 start(int) { return splat(0.0f); }
     EVENFLOW_INLINE static F32 dot(F32 acc, Units a, Units b) { return dot_bf16(acc, a, b); }
     EVENFLOW_INLINE static void keep(float* sums, F32 acc) { store(sums, acc); }
-    EVENFLOW_INLINE void finish(int row, int panel, const float* sums) const { outputs.finish(row, panel, load(sums)); }
+    EVENFLOW_INLINE static F32 columns(int) { return splat(1.0f); }
+    EVENFLOW_INLINE static F32 scaled(int, F32, const float* sums) { return load(sums); }
 };
 
 inline void bf16_gemm(const Bf16GemmArgs* record) {

@@ -5,7 +5,7 @@
 //     packed [n / 16][K][16] units       a cache line: one unit of k for 16 outputs, which one instruction eats;
 //                                        16 lines: one AMX tile
 //
-// A Product says what a sum is (`Sum`), how a unit enters it, and how a panel's sums of one row become outputs (`finish`).
+// A Product says what a sum is (`Sum`), how a unit enters it, and what a panel's sums of one row come to (`scaled`).
 // Every output sums its products in the order of k, whatever the batch, so a row's bits depend on that row alone. Work is
 // cut by output panels, so that each thread streams its part of the weights once.
 #pragma once
@@ -50,6 +50,11 @@ struct Outputs {
         store_first(static_cast<bf16*>(out) + at, y, count);
     }
 };
+
+template <class Product>
+EVENFLOW_INLINE void finish(const Product& product, int row, int panel, const typename Product::Element* sums) {
+    product.outputs.finish(row, panel, product.scaled(row, product.columns(panel), sums));
+}
 
 // The largest of `count` values that are not NaN; -inf where there is none.
 template <class T>

@@ -20,6 +20,29 @@ EVENFLOW_INLINE void prefetch_tile(const std::uint8_t* tile) {
     for (int line = 0; line < TILE_BYTES; line += PANEL_LINE) _mm_prefetch(tile + line, _MM_HINT_T1);
 }
 
+// Rows of two whole panels: what finish() does, without asking anything of each row. As an afterthought to so fast a product
+// it was two fifths of the time.
+template <class T, class Product>
+EVENFLOW_INLINE void finish_rows(const Product& product, int first, int rows, int panel, const typename Product::Element* left,
+                                 const typename Product::Element* right) {
+    const Outputs& outputs = product.outputs;
+    const F32 left_columns = product.columns(panel), right_columns = product.columns(panel + 1);
+    T* out = static_cast<T*>(outputs.out) + outputs.stride * first + panel * PANEL;
+    const float* bias = outputs.bias == nullptr ? nullptr : outputs.bias + panel * PANEL;
+    for (int r = 0; r < rows; ++r, out += outputs.stride, left += PANEL, right += PANEL) {
+        F32 y = product.scaled(first + r, left_columns, left), z = product.scaled(first + r, right_columns, right);
+        if (bias != nullptr) y = y + load(bias), z = z + load(bias + PANEL);
+        store_pair(out, y, z);
+    }
+}
+
+template <class Product>
+void finish_pair(const Product& product, int first, int rows, int panel, const typename Product::Element* left,
+                 const typename Product::Element* right) {
+    if (product.outputs.dtype == DType::f32) return finish_rows<float>(product, first, rows, panel, left, right);
+    finish_rows<bf16>(product, first, rows, panel, left, right);
+}
+
 // Rows row .. row + 16 * ROW_TILES - 1 and panels panel .. panel + PANELS - 1.
 template <int ROW_TILES, int PANELS, class Product>
 void multiply_tiles(const Product& product, int row, int panel) {
@@ -61,8 +84,12 @@ void multiply_tiles(const Product& product, int row, int panel) {
     amx_fence();
     for (int t = 0; t < ROW_TILES; ++t) {
         const int first = row + 16 * t, rows = sides.m - first < 16 ? sides.m - first : 16;
+        if (PANELS == 2 && (panel + 2) * PANEL <= sides.n) {
+            finish_pair(product, first, rows, panel, sums[2 * t], sums[2 * t + 1]);
+            continue;
+        }
         for (int p = 0; p < PANELS; ++p)
-            for (int r = 0; r < rows; ++r) product.finish(first + r, panel + p, sums[2 * t + p] + r * 16);
+            for (int r = 0; r < rows; ++r) finish(product, first + r, panel + p, sums[2 * t + p] + r * 16);
     }
 }
 

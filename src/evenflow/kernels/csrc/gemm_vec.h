@@ -30,7 +30,7 @@ void multiply_tile(const Product& product, int row, int panel) {
     alignas(64) typename Product::Element sums[ROWS * PANELS * LANES];
     unrolled<ROWS * PANELS>([&](int i) { Product::keep(sums + i * LANES, acc[i]); });
     for (int r = 0; r < ROWS && row + r < sides.m; ++r)
-        for (int p = 0; p < PANELS; ++p) product.finish(row + r, panel + p, sums + (r * PANELS + p) * LANES);
+        for (int p = 0; p < PANELS; ++p) finish(product, row + r, panel + p, sums + (r * PANELS + p) * LANES);
 }
 
 // The tall tile reads few lines of weights per product, which many rows share; the wide one hides latency for few rows. Rows

@@ -29,9 +29,10 @@ struct Int8Product {
     EVENFLOW_INLINE static I32 dot(I32 acc, Units a, Units b) { return dot_i8(acc, a, b); }
     EVENFLOW_INLINE static void keep(std::int32_t* sums, I32 acc) { store_i32(sums, acc); }
 #endif
-    EVENFLOW_INLINE void finish(int row, int panel, const std::int32_t* sums) const {
-        const F32 scale = load(args.w_scales + panel * PANEL);
-        outputs.finish(row, panel, to_f32(load_i32(sums)) * scale * splat(args.a_scales[row]));
+    // What is the same for all rows of a panel, and a row's outputs before the bias.
+    EVENFLOW_INLINE F32 columns(int panel) const { return load(args.w_scales + panel * PANEL); }
+    EVENFLOW_INLINE F32 scaled(int row, F32 columns, const std::int32_t* sums) const {
+        return to_f32(load_i32(sums)) * columns * splat(args.a_scales[row]);
     }
 };
 

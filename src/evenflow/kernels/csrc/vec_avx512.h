@@ -40,6 +40,16 @@ EVENFLOW_INLINE void store(bf16* p, F32 x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), half);
 }
 
+// Two vectors side by side, in one store.
+EVENFLOW_INLINE void store_pair(float* p, F32 first, F32 second) { store(p, first), store(p + 16, second); }
+EVENFLOW_INLINE void store_pair(bf16* p, F32 first, F32 second) {
+#if defined(__AVX512BF16__)
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(second.v, first.v));
+#else
+    store(p, first), store(p + 16, second);
+#endif
+}
+
 // To int8, nearest even, saturated.
 EVENFLOW_INLINE void store(std::int8_t* p, F32 x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.v)));
