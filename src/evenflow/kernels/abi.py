@@ -98,6 +98,7 @@ class NormArgs(Structure):
         ("weight", c_void_p),
         ("addend_stride", c_int64),
         ("eps", c_float),
+        ("addend_dtype", c_int32),
     )
 
 
@@ -126,6 +127,7 @@ class AddArgs(Structure):
         ("num_rows", c_int32),
         ("dim", c_int32),
         ("dtype", c_int32),
+        ("addend_dtype", c_int32),
     )
 
 
@@ -148,6 +150,7 @@ class Int8GemmArgs(Structure):
         ("n", c_int32),
         ("padded_k", c_int32),
         ("dtype", c_int32),
+        ("gate", c_int32),
     )
 
 
@@ -164,6 +167,7 @@ class Bf16GemmArgs(Structure):
         ("n", c_int32),
         ("padded_k", c_int32),
         ("dtype", c_int32),
+        ("gate", c_int32),
     )
 
 

@@ -42,6 +42,7 @@ class NativeOperators:
         if addend is not None:
             assert addend.dtype == hidden.dtype and addend.shape == hidden.shape and addend.stride(1) == 1
             args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
+            args.addend_dtype = DTYPE_CODES[addend.dtype]
         self._table.rms_norm(byref(args))
 
     def gated(self, gate_up: Tensor, gate: Gate) -> Tensor:

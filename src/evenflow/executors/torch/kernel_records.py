@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from evenflow.kernels.abi import DTYPE_CODES, AddArgs, Bf16GemmArgs, EmbedArgs, Int8GemmArgs, NormArgs, RowsArgs
-from evenflow.kernels.operators import BF16_K_STEP, TILE_ROWS, Bf16Weight, Int8Rows, Int8Weight
+from evenflow.kernels.operators import BF16_K_STEP, TILE_ROWS, Bf16Weight, Gate, Int8Rows, Int8Weight
 from evenflow.models.linear import Bf16Linear, Int8Linear, Linear
+
+PANEL = 16
 
 Rows = Int8Rows | Tensor
 ProductArgs = Int8GemmArgs | Bf16GemmArgs
@@ -32,8 +34,12 @@ def rows_to(args: RowsArgs, out: Rows) -> RowsArgs:
     return args
 
 
-def norm_of(hidden: Tensor, weight: Tensor, eps: float, out: Rows) -> NormArgs:
-    return NormArgs(rows=rows_to(rows_from(hidden, hidden.shape[1]), out), weight=weight.data_ptr(), eps=eps)
+def norm_of(hidden: Tensor, weight: Tensor, eps: float, out: Rows, *, addend: Tensor | None = None) -> NormArgs:
+    args = NormArgs(rows=rows_to(rows_from(hidden, hidden.shape[1]), out), weight=weight.data_ptr(), eps=eps)
+    if addend is not None:
+        args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
+        args.addend_dtype = DTYPE_CODES[addend.dtype]
+    return args
 
 
 def embed_of(table: Tensor, scale: float, out: Tensor) -> EmbedArgs:
@@ -52,7 +58,7 @@ def embed_of(table: Tensor, scale: float, out: Tensor) -> EmbedArgs:
 
 
 def sum_of(to: Tensor, addend: Tensor) -> AddArgs:
-    assert to.shape == addend.shape and to.dtype == addend.dtype
+    assert to.shape == addend.shape
     return AddArgs(
         to=to.data_ptr(),
         addend=addend.data_ptr(),
@@ -60,21 +66,34 @@ def sum_of(to: Tensor, addend: Tensor) -> AddArgs:
         addend_stride=addend.stride(0),
         dim=to.shape[1],
         dtype=DTYPE_CODES[to.dtype],
+        addend_dtype=DTYPE_CODES[addend.dtype],
     )
 
 
-def product_of(linear: Linear, rows: Rows, out: Tensor) -> ProductArgs:
-    """`linear` must be packed for these kernels, and `rows` be of its kind."""
+def product_of(linear: Linear, rows: Rows, out: Tensor, *, gate: Gate | None = None) -> ProductArgs:
+    """`linear` must be packed for these kernels, and `rows` be of its kind. With a gate, `linear` gives the gates and
+    then what they gate, and `out` (bf16) gets the gated ones, half as many (`can_gate`)."""
+    args: ProductArgs
     if isinstance(linear, Int8Linear):
         assert isinstance(rows, Int8Rows)
-        return _int8_product(linear.weight, rows, out)
-    assert isinstance(linear, Bf16Linear)
-    assert isinstance(rows, Tensor)
-    return _bf16_product(linear.weight, rows, out)
+        args = _int8_product(linear.weight, rows, out)
+    else:
+        assert isinstance(linear, Bf16Linear)
+        assert isinstance(rows, Tensor)
+        args = _bf16_product(linear.weight, rows, out)
+    if gate is not None:
+        assert out.dtype == torch.bfloat16 and can_gate(out.shape[1])
+        args.gate = 1 + gate
+    assert args.n * (1 if gate is None else 2) == linear.out_features
+    return args
+
+
+def can_gate(num_outputs: int) -> bool:
+    """Whether a product can apply its gates itself: they must be whole panels."""
+    return num_outputs % PANEL == 0
 
 
 def _int8_product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmArgs:
-    assert out.shape[1] == weight.out_features
     return Int8GemmArgs(
         a=rows.values.data_ptr(),
         a_scales=rows.scales.data_ptr(),
@@ -84,14 +103,13 @@ def _int8_product(weight: Int8Weight, rows: Int8Rows, out: Tensor) -> Int8GemmAr
         bias=None if weight.bias is None else weight.bias.data_ptr(),
         out=out.data_ptr(),
         out_stride=out.stride(0),
-        n=weight.out_features,
+        n=out.shape[1],
         padded_k=rows.values.shape[1],
         dtype=DTYPE_CODES[out.dtype],
     )
 
 
 def _bf16_product(weight: Bf16Weight, rows: Tensor, out: Tensor) -> Bf16GemmArgs:
-    assert out.shape[1] == weight.out_features
     assert rows.stride(0) == weight.packed.shape[1] * 2
     return Bf16GemmArgs(
         a=rows.data_ptr(),
@@ -100,7 +118,7 @@ def _bf16_product(weight: Bf16Weight, rows: Tensor, out: Tensor) -> Bf16GemmArgs
         out=out.data_ptr(),
         a_stride=rows.stride(0),
         out_stride=out.stride(0),
-        n=weight.out_features,
+        n=out.shape[1],
         padded_k=rows.stride(0),
         dtype=DTYPE_CODES[out.dtype],
     )

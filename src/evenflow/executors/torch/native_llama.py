@@ -4,9 +4,11 @@
       | add, norm, quantise             one kernel, which also folds in what the layer before left
     qkv product -> rotary, KV write -> attention -> quantise -> output product
       | add, norm, quantise
-    gate/up product -> gate, quantise -> down product          left for the next layer's norm to add, or the end's sum
+    gate/up product, gated -> quantise -> down product         left for the next layer's norm to add, or the end's sum
 
 (bf16 has no quantisation, and is otherwise the same.) `LlamaModel` is the same arithmetic where there are no kernels.
+What goes from one kernel to the next is bf16 if it is not int8, even where the stream is fp32: a product over tiles
+takes longest over what it writes.
 
 Each row's result depends on that row and its own context alone, bit for bit: integer sums are exact, and every other
 reduction has a fixed order. So a request's logits do not depend on what else is in the batch or how its prompt was cut.
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from evenflow.executors.torch.kernel_records import (
     Rows,
+    can_gate,
     embed_of,
     norm_of,
     product_of,
@@ -52,7 +55,8 @@ class _Buffers:
     """Everything that a step writes, besides the KV memory. Allocated once, for the largest step.
 
     `narrow`, `heads` and `wide` are left sides of products: int8 with scales, or bf16 with rows and columns to spare
-    for whole tiles (zeros, which nothing overwrites).
+    for whole tiles (zeros, which nothing overwrites). `gated` is where quantisation finds what `wide` is to have;
+    `gate_up` is for models whose gates are not whole panels.
     """
 
     hidden: Tensor
@@ -60,6 +64,7 @@ class _Buffers:
     attended: Tensor
     added: Tensor
     gate_up: Tensor
+    gated: Tensor
     narrow: Rows
     heads: Rows
     wide: Rows
@@ -70,15 +75,18 @@ class _Buffers:
         qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
         left: Callable[[int, int], Rows] = Int8Rows.empty if stream == torch.float32 else tiled_rows
         attended = tiled_rows(num_tokens, heads)
+        wide = left(num_tokens, config.intermediate_size)
+        int8, whole = stream == torch.float32, can_gate(config.intermediate_size)
         return cls(
             hidden=torch.zeros(num_tokens, config.hidden_size, dtype=stream),
             qkv=torch.zeros(num_tokens, qkv, dtype=torch.bfloat16),
             attended=attended,
-            added=torch.zeros(num_tokens, config.hidden_size, dtype=stream),
-            gate_up=torch.zeros(num_tokens, 2 * config.intermediate_size, dtype=torch.bfloat16),
+            added=torch.zeros(num_tokens, config.hidden_size, dtype=torch.bfloat16),
+            gate_up=torch.zeros(0 if whole else num_tokens, 2 * config.intermediate_size, dtype=torch.bfloat16),
+            gated=torch.zeros(num_tokens, config.intermediate_size, dtype=torch.bfloat16) if int8 and whole else wide,
             narrow=left(num_tokens, config.hidden_size),
             heads=Int8Rows.empty(num_tokens, heads) if stream == torch.float32 else attended,
-            wide=left(num_tokens, config.intermediate_size),
+            wide=wide,
         )
 
 
@@ -189,18 +197,21 @@ class NativeLlama:
     def _add_mlp(self, index: int) -> None:
         layer, buffers = self._model.layers[index], self._buffers
         self._add_norm(layer.mlp_norm, buffers.narrow, addend=buffers.added)
-        self._add_product(layer.gate_up, buffers.narrow, buffers.gate_up)
         gate = Gate.SILU if self.config.activation is Activation.SILU else Gate.GELU_TANH
-        rows = rows_to(rows_from(buffers.gate_up, self.config.intermediate_size), buffers.wide)
-        gated = GatedArgs(rows=rows, activation=gate)
-        self._program.add("gated", gated, counter=(gated.rows, "num_rows"))
+        if can_gate(self.config.intermediate_size):
+            self._add_product(layer.gate_up, buffers.narrow, buffers.gated, gate=gate)
+            if isinstance(buffers.wide, Int8Rows):
+                self._add_quantise(buffers.gated, buffers.wide)
+        else:
+            self._add_product(layer.gate_up, buffers.narrow, buffers.gate_up)
+            rows = rows_to(rows_from(buffers.gate_up, self.config.intermediate_size), buffers.wide)
+            gated = GatedArgs(rows=rows, activation=gate)
+            self._program.add("gated", gated, counter=(gated.rows, "num_rows"))
         self._add_product(layer.down, buffers.wide, buffers.added)
         self._add_post_norm(layer.mlp_post_norm)
 
     def _add_norm(self, weight: Tensor, out: Rows, *, addend: Tensor | None) -> None:
-        args = norm_of(self._buffers.hidden, weight, self.config.rms_norm_eps, out)
-        if addend is not None:
-            args.addend, args.addend_stride = addend.data_ptr(), addend.stride(0)
+        args = norm_of(self._buffers.hidden, weight, self.config.rms_norm_eps, out, addend=addend)
         self._program.add("rms_norm", args, counter=(args.rows, "num_rows"))
 
     def _add_post_norm(self, weight: Tensor | None) -> None:
@@ -214,8 +225,8 @@ class NativeLlama:
         args = rows_to(rows_from(rows, rows.shape[1]), out)
         self._program.add("quantise", args, counter=(args, "num_rows"))
 
-    def _add_product(self, linear: Linear, rows: Rows, out: Tensor) -> None:
-        args = product_of(linear, rows, out)
+    def _add_product(self, linear: Linear, rows: Rows, out: Tensor, *, gate: Gate | None = None) -> None:
+        args = product_of(linear, rows, out, gate=gate)
         kernel = "int8_gemm" if isinstance(linear, Int8Linear) else "bf16_gemm"
         self._program.add(kernel, args, counter=(args, "m"))
 

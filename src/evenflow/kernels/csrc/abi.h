@@ -97,6 +97,7 @@ struct NormArgs {
     const float* weight;
     std::int64_t addend_stride;
     float eps;
+    DType addend_dtype;
 };
 
 // Row token_ids[i] of a table [vocab, dim], times scale, to row i of `out`.
@@ -122,7 +123,8 @@ struct AddArgs {
     std::int64_t addend_stride;
     std::int32_t num_rows;
     std::int32_t dim;
-    DType dtype;
+    DType dtype;  // of `to`
+    DType addend_dtype;
 };
 
 // out = activation(gate) * up, the two side by side in rows of 2 * dim.
@@ -132,6 +134,9 @@ struct GatedArgs {
 };
 
 // out[m, n] = a[m, :] . w[n, :] * w_scales[n] * a_scales[m] + bias[n]
+//
+// With a gate (1 SiLU, 2 GELU (tanh); 0 is none), y being that for 2 n outputs of which bias and weights are:
+// out[m, n] = activation(y[m, n]) * y[m, n + N] in bf16, n a multiple of 16.
 struct Int8GemmArgs {
     const std::int8_t* a;       // [m rounded up to 16, padded_k]; rows beyond m are read, their results dropped
     const float* a_scales;      // [m]
@@ -144,9 +149,10 @@ struct Int8GemmArgs {
     std::int64_t out_stride;
     std::int32_t m, n, padded_k;
     DType dtype;  // of out
+    std::int32_t gate;
 };
 
-// out[m, n] = a[m, :] . w[n, :] + bias[n], all bf16 but the sums
+// out[m, n] = a[m, :] . w[n, :] + bias[n], all bf16 but the sums; with a gate as above
 struct Bf16GemmArgs {
     const void* a;          // [m rounded up to 16, a_stride], zero from k to padded_k; rows beyond m are read, then dropped
     const void* packed;     // gemm.h
@@ -157,6 +163,7 @@ struct Bf16GemmArgs {
     std::int64_t out_stride;
     std::int32_t m, n, padded_k;
     DType dtype;  // of out
+    std::int32_t gate;
 };
 
 // A step's chunks as the arrays that other kernels and the sampler read (layout.h).

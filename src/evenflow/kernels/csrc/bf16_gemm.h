@@ -10,6 +10,8 @@ struct Bf16Product {
     using Element = float;
     Sides sides;
     const Outputs& outputs;
+    int gap = 1;
+    static constexpr bool GATED = false;
 
 #if defined(__AMX_BF16__)
     // The instruction has its registers in its name.
@@ -30,7 +32,8 @@ inline void bf16_gemm(const Bf16GemmArgs* record) {
     const Outputs outputs{args.out, args.out_stride, args.bias, args.maxima, args.m, args.n, args.dtype};
     const Sides sides{static_cast<const std::uint8_t*>(args.a), args.a_stride * 2,
                       static_cast<const std::uint8_t*>(args.packed), args.padded_k / 2, args.m, args.n};
-    multiply(Bf16Product{sides, outputs}, outputs);
+    if (args.gate == 0) return multiply(Bf16Product{sides, outputs}, outputs);
+    multiply(Gated<Bf16Product>{{sides, outputs, args.n / PANEL}, args.gate == GATE_GELU}, outputs);
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -8,6 +8,7 @@
 namespace evenflow::EVENFLOW_ISA {
 
 constexpr int GELU_TANH = 1;
+constexpr int GATE_GELU = 1 + GELU_TANH;  // of a product's record, where 0 is no gate
 constexpr float LOG2_E = 1.44269504088896341f;
 
 EVENFLOW_INLINE F32 sigmoid(F32 x) { return div(splat(1.0f), splat(1.0f) + exp2<6>(x * splat(-LOG2_E))); }

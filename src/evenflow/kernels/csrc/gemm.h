@@ -5,7 +5,8 @@
 //     packed [n / 16][K][16] units       a cache line: one unit of k for 16 outputs, which one instruction eats;
 //                                        16 lines: one AMX tile
 //
-// A Product says what a sum is (`Sum`), how a unit enters it, and what a panel's sums of one row come to (`scaled`).
+// A Product says what a sum is (`Sum`), how a unit enters it, and what a panel's sums of one row come to (`scaled`). Panels
+// that are multiplied side by side are `gap` apart: neighbours, but for gates (gated_product.h).
 // Every output sums its products in the order of k, whatever the batch, so a row's bits depend on that row alone. Work is
 // cut by output panels, so that each thread streams its part of the weights once.
 #pragma once
@@ -81,6 +82,8 @@ inline void note_maxima(const Outputs& outputs, int block) {
 }
 
 }  // namespace evenflow::EVENFLOW_ISA
+
+#include "gated_product.h"
 
 #if defined(__AMX_INT8__)
 #include "gemm_amx.h"

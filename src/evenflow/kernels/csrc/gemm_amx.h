@@ -43,7 +43,19 @@ void finish_pair(const Product& product, int first, int rows, int panel, const t
     finish_rows<bf16>(product, first, rows, panel, left, right);
 }
 
-// Rows row .. row + 16 * ROW_TILES - 1 and panels panel .. panel + PANELS - 1.
+template <class Product>
+void finish_gates(const Product& product, int first, int rows, int panel, const typename Product::Element* gates,
+                  const typename Product::Element* ups) {
+    if constexpr (Product::GATED) {
+        const Outputs& outputs = product.outputs;
+        const F32 gate_columns = product.columns(panel), up_columns = product.columns(panel + product.gap);
+        bf16* out = static_cast<bf16*>(outputs.out) + outputs.stride * first + panel * PANEL;
+        for (int r = 0; r < rows; ++r, out += outputs.stride, gates += PANEL, ups += PANEL)
+            store(out, gated_row(product, first + r, panel, gate_columns, up_columns, gates, ups));
+    }
+}
+
+// Rows row .. row + 16 * ROW_TILES - 1 and panels panel, panel + gap.
 template <int ROW_TILES, int PANELS, class Product>
 void multiply_tiles(const Product& product, int row, int panel) {
     const Sides& sides = product.sides;
@@ -51,8 +63,9 @@ void multiply_tiles(const Product& product, int row, int panel) {
     const std::uint8_t* a0 = sides.row(row);
     const std::uint8_t* a1 = a0 + 16 * stride;
     const std::uint8_t* b0 = sides.panel(panel);
-    const std::uint8_t* b1 = sides.panel(panel + 1);
-    const std::int64_t ahead = row == 0 ? sides.panel(2) - sides.panel(0) : 0;  // the panels that come after these
+    const std::uint8_t* b1 = sides.panel(panel + product.gap);
+    // The panels that come after these.
+    const std::int64_t ahead = row == 0 ? sides.panel(Product::GATED ? 1 : 2) - sides.panel(0) : 0;
     amx_fence();
     _tile_zero(0);
     if constexpr (PANELS == 2) _tile_zero(1);
@@ -84,6 +97,10 @@ void multiply_tiles(const Product& product, int row, int panel) {
     amx_fence();
     for (int t = 0; t < ROW_TILES; ++t) {
         const int first = row + 16 * t, rows = sides.m - first < 16 ? sides.m - first : 16;
+        if constexpr (Product::GATED) {
+            finish_gates(product, first, rows, panel, sums[2 * t], sums[2 * t + 1]);
+            continue;
+        }
         if (PANELS == 2 && (panel + 2) * PANEL <= sides.n) {
             finish_pair(product, first, rows, panel, sums[2 * t], sums[2 * t + 1]);
             continue;
@@ -95,11 +112,16 @@ void multiply_tiles(const Product& product, int row, int panel) {
 
 template <class Product>
 void multiply_panels(const Product& product, int begin, int end) {
-    in_pieces<2, 1>(begin, end, [&](int panel, auto P) {
+    const auto all_rows = [&](int panel, auto P) {
         in_pieces<2, 1>(0, (product.sides.m + 15) / 16, [&](int tile, auto R) {
             multiply_tiles<R.value, P.value>(product, 16 * tile, panel);
         });
-    });
+    };
+    if constexpr (Product::GATED) {
+        for (int panel = begin; panel < end; ++panel) all_rows(panel, Constant<2>{});
+    } else {
+        in_pieces<2, 1>(begin, end, all_rows);
+    }
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -13,15 +13,16 @@ void multiply_tile(const Product& product, int row, int panel) {
     const int steps = sides.steps;
     const std::int64_t stride = sides.a_stride / 4;
     const auto* a = reinterpret_cast<const std::uint32_t*>(sides.row(row));
-    const std::uint8_t* lines = sides.panel(panel);
+    const std::uint8_t* lines[PANELS];
+    unrolled<PANELS>([&](int p) { lines[p] = sides.panel(panel + p * product.gap); });
     Sum acc[ROWS * PANELS];
     unrolled<PANELS>([&](int p) {
-        const Sum start = product.start(panel + p);
+        const Sum start = product.start(panel + p * product.gap);
         unrolled<ROWS>([&](int r) { acc[r * PANELS + p] = start; });
     });
     for (int s = 0; s < steps; ++s) {
         Units line[PANELS];
-        unrolled<PANELS>([&](int p) { line[p] = load_units(lines + (std::int64_t(p) * steps + s) * PANEL_LINE); });
+        unrolled<PANELS>([&](int p) { line[p] = load_units(lines[p] + std::int64_t(s) * PANEL_LINE); });
         unrolled<ROWS>([&](int r) {
             const Units left = splat_unit(a[r * stride + s]);
             unrolled<PANELS>([&](int p) { acc[r * PANELS + p] = Product::dot(acc[r * PANELS + p], left, line[p]); });
@@ -29,8 +30,16 @@ void multiply_tile(const Product& product, int row, int panel) {
     }
     alignas(64) typename Product::Element sums[ROWS * PANELS * LANES];
     unrolled<ROWS * PANELS>([&](int i) { Product::keep(sums + i * LANES, acc[i]); });
-    for (int r = 0; r < ROWS && row + r < sides.m; ++r)
-        for (int p = 0; p < PANELS; ++p) finish(product, row + r, panel + p, sums + (r * PANELS + p) * LANES);
+    for (int r = 0; r < ROWS && row + r < sides.m; ++r) {
+        const auto* row_sums = sums + r * PANELS * LANES;
+        if constexpr (Product::GATED) {
+            const F32 gates = product.columns(panel), ups = product.columns(panel + product.gap);
+            bf16* out = static_cast<bf16*>(product.outputs.out) + product.outputs.stride * (row + r) + panel * PANEL;
+            store(out, gated_row(product, row + r, panel, gates, ups, row_sums, row_sums + LANES));
+        } else {
+            for (int p = 0; p < PANELS; ++p) finish(product, row + r, panel + p, row_sums + p * LANES);
+        }
+    }
 }
 
 // The tall tile reads few lines of weights per product, which many rows share; the wide one hides latency for few rows. Rows
@@ -48,7 +57,9 @@ void multiply_rows(const Product& product, int panel) {
 template <class Product>
 void multiply_panels(const Product& product, int begin, int end) {
     const auto body = [&](int panel, auto P) { multiply_rows<P.value>(product, panel); };
-    if constexpr (TILE_VECS == 4) {
+    if constexpr (Product::GATED) {
+        for (int panel = begin; panel < end; ++panel) multiply_rows<2>(product, panel);
+    } else if constexpr (TILE_VECS == 4) {
         if (product.sides.m <= 4) in_pieces<4, 2, 1>(begin, end, body);
         else in_pieces<2, 1>(begin, end, body);
     } else {

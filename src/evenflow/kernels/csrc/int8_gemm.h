@@ -13,6 +13,8 @@ struct Int8Product {
     Sides sides;
     const Outputs& outputs;
     const Int8GemmArgs& args;
+    int gap = 1;
+    static constexpr bool GATED = false;
 
 #if defined(__AMX_INT8__)
     static void tile_0_4_6() { _tile_dpbssd(0, 4, 6); }
@@ -56,7 +58,8 @@ inline void int8_gemm(const Int8GemmArgs* record) {
     const Outputs outputs{args.out, args.out_stride, args.bias, args.maxima, args.m, args.n, args.dtype};
     const Sides sides{biased_activations(args), args.padded_k, reinterpret_cast<const std::uint8_t*>(args.packed),
                       args.padded_k / 4, args.m, args.n};
-    multiply(Int8Product{sides, outputs, args}, outputs);
+    if (args.gate == 0) return multiply(Int8Product{sides, outputs, args}, outputs);
+    multiply(Gated<Int8Product>{{sides, outputs, args, args.n / PANEL}, args.gate == GATE_GELU}, outputs);
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

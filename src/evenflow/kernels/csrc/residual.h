@@ -28,7 +28,7 @@ inline void add(const AddArgs* record) {
         float* x = row_scratch(2 * padded);
         float* addend = x + padded;
         read_row(args.to, args.to_stride * row, args.dtype, args.dim, x);
-        read_row(args.addend, args.addend_stride * row, args.dtype, args.dim, addend);
+        read_row(args.addend, args.addend_stride * row, args.addend_dtype, args.dim, addend);
         for (int d = 0; d < padded; d += LANES) store(x + d, load(x + d) + load(addend + d));
         write_row(args.to, args.to_stride * row, args.dtype, args.dim, x);
     });

@@ -11,7 +11,7 @@ namespace evenflow::EVENFLOW_ISA {
 inline void add_row(const NormArgs& args, int row, float* x) {
     const RowsArgs& rows = args.rows;
     float* addend = x + (rows.dim + LANES - 1) / LANES * LANES;
-    read_row(args.addend, args.addend_stride * row, rows.dtype, rows.dim, addend);
+    read_row(args.addend, args.addend_stride * row, args.addend_dtype, rows.dim, addend);
     for (int d = 0; d < rows.dim; d += LANES) store(x + d, load(x + d) + load(addend + d));
     void* stream = const_cast<void*>(rows.in);
     write_row(stream, rows.in_stride * row, rows.dtype, rows.dim, x);
