@@ -267,12 +267,16 @@ def _thinned(steps: _Steps, most: int) -> _Steps:
     return steps.take(np.unique((starts[:, None] + np.arange(_PIECE)[None, :]).ravel()))
 
 
-def quality_of(cost: StepCost, samples: Sequence[StepSample], held_out: str) -> Quality:
-    """How well the cost predicts these steps, which its fit must not have seen."""
+def quality_of(
+    cost: StepCost, samples: Sequence[StepSample], held_out: str, paces: Sequence[float] | None = None
+) -> Quality:
+    """How well the cost predicts these steps, which its fit must not have seen; times `paces`, one a step, if given."""
     if not samples:
         return Quality(held_out, 0)
     seconds = np.array([sample.seconds for sample in samples])
     predicted = _predict(cost, samples)
+    if paces is not None:
+        predicted *= np.array(paces)
     errors = np.abs(predicted / seconds - 1.0)
     bias = float(predicted.sum() / seconds.sum() - 1.0)
     return Quality(held_out, len(samples), float(errors.mean()), float(np.percentile(errors, 95)), bias)
