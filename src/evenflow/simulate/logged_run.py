@@ -21,7 +21,8 @@ from evenflow.simulate.recorded import RecordedError, resolved_of
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
     """`records` are what the log saw of `plans`, one each, in order of arrival. `config` is what the engine started
-    with; `start_time` is when the first of these requests came, by the log's clock; `num_with_wishes` counts requests with a priority or a deadline, which a simulation knows nothing of."""
+    with; `start_time` is when the first of these requests came, by the log's clock; `num_with_wishes` counts requests
+    with a priority or a deadline, which a simulation knows nothing of."""
 
     plans: tuple[PlannedRequest, ...]
     records: tuple[Record, ...]

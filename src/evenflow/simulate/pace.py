@@ -2,8 +2,8 @@
 
     ratio     measured / predicted seconds of each live step in which only streams go on
     pace      piecewise constant over windows of some seconds: the median ratio of the window's steps, times one factor
-              for the whole run by which the total time of these steps comes out as it was (medians leave out the rare
-              long steps, whose share is in the scatter that a simulation draws)
+              for the whole run by which the total time of these steps comes out as it was: a simulation draws scatter
+              of mean 1 around the pace, and a median is not the mean (stalls are drawn in, as in a fit)
     between   windows with too few such steps take the mean of their neighbours'; there is none across runs
 
 Why of these steps alone: what the cost gets wrong about chunks of prompts must not pass for the machine's pace. A step
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from evenflow.core.events import Event
 from evenflow.simulate.cost import Regime, StepCost
+from evenflow.simulate.fit import tamed_logarithms
 from evenflow.simulate.levels import narrowed
 from evenflow.simulate.samples import timed_samples_of
 
@@ -58,15 +59,15 @@ class Pace:
     """Of one run; above 1 the machine was slower than the cost says.
 
     `values[i]` is the pace from `starts[i]` on, in seconds from the run's first arrival, up to the next of the starts;
-    before the first of them it is the first, after the last the last. `windows` are those that had steps enough;
-    `measured` and `predicted` are seconds of all steps in which only streams went on.
+    before the first of them it is the first, after the last the last. `windows` are those that had steps enough; the
+    seconds are of all steps in which only streams went on, at this pace and by the cost as it is.
     """
 
     starts: tuple[float, ...]
     values: tuple[float, ...]
     windows: tuple[float, ...]
-    measured: float
-    predicted: float
+    paced_seconds: float
+    cost_seconds: float
 
     def __call__(self, now: float) -> float:
         return self.values[max(0, bisect_right(self.starts, now) - 1)]
@@ -85,15 +86,15 @@ class Pace:
             return None
         starts, values = _pieces(known)
         inside = np.searchsorted(starts, steps.start_times - origin, side="right") - 1
-        expected = float((steps.predicted * np.array(values)[np.maximum(inside, 0)]).sum())
-        measured, predicted = float(steps.measured.sum()), float(steps.predicted.sum())
-        factor = measured / expected
+        expected = steps.predicted * np.array(values)[np.maximum(inside, 0)]
+        paced_seconds = float((expected * np.exp(tamed_logarithms(steps.measured / expected))).sum())
+        factor = paced_seconds / float(expected.sum())
         return cls(
             tuple(starts),
             tuple([value * factor for value in values]),
             tuple([value * factor for value in known.values()]),
-            measured,
-            predicted,
+            paced_seconds,
+            float(steps.predicted.sum()),
         )
 
 
@@ -132,7 +133,7 @@ class Pacing:
     def of(cls, paces: Sequence[Pace]) -> "Pacing":
         windows = [value for pace in paces for value in pace.windows]
         low, high = np.percentile(windows, [5, 95])
-        mean = sum(pace.measured for pace in paces) / sum(pace.predicted for pace in paces)
+        mean = sum(pace.paced_seconds for pace in paces) / sum(pace.cost_seconds for pace in paces)
         return cls(mean, float(low), float(high), len(windows))
 
 

@@ -139,20 +139,24 @@ def test_a_window_with_too_few_steps_takes_its_neighbours_pace() -> None:
     )
     assert found is not None
     assert len(found.windows) == 2
-    factor = found(wide)  # by which the total comes out, of the nine steps that were faster than their neighbours
-    assert [found(each * wide) / factor for each in (0.0, 1.5, 2.0, 3.9, 4.0, 5.0, 99.0)] == pytest.approx(
-        [1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 4.0]
+    assert [found(each * wide) for each in (0.0, 1.5, 2.0, 3.9, 4.0, 5.0, 99.0)] == pytest.approx(
+        [1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 4.0], rel=1e-4
     )
-    predicted = 50 * factor + (LEAST_STEPS - 1) * 2 * factor + 51 * 4 * factor
-    assert predicted == pytest.approx(50 + LEAST_STEPS - 1 + 51 * 4)
 
 
-def test_a_page_fault_is_spread_over_the_run() -> None:
-    usual = steps((0.0, 100, 1.0), (WINDOW_SECONDS, 100, 1.0))
-    usual.measured[3] = 1.0  # a hundred times as long as it should be
-    found = Pace.of(usual, 0.0)
+def test_a_stall_is_no_pace_and_steps_that_scatter_take_their_mean() -> None:
+    stalled = steps((0.0, 100, 1.0), (WINDOW_SECONDS, 100, 1.0))
+    stalled.measured[3] = 1.0  # a hundred times as long as it should be
+    found = Pace.of(stalled, 0.0)
     assert found is not None
-    assert found(0.0) == found(WINDOW_SECONDS) == pytest.approx(299.0 / 200.0)
+    assert found(0.0) == found(WINDOW_SECONDS) == pytest.approx(1.0, rel=1e-4)
+    factors = np.exp(0.3 * np.random.default_rng(1).standard_normal(2000))
+    scattered = steps((0.0, 1000, 1.0), (1000.0, 1000, 1.0))
+    scattered.measured[:] *= 1.5 * factors / factors.mean()
+    found = Pace.of(scattered, 0.0)
+    assert found is not None
+    assert found.paced_seconds / found.cost_seconds == pytest.approx(1.5, rel=1e-3)
+    assert np.median(scattered.measured / scattered.predicted) < 1.5 * 0.97
 
 
 def test_a_log_that_says_too_little_or_absurd_things_has_no_pace() -> None:
@@ -161,8 +165,6 @@ def test_a_log_that_says_too_little_or_absurd_things_has_no_pace() -> None:
     far = Pace.of(steps((0.0, 20, 1.0), (1e300, 20, 3.0)), 0.0)
     assert far is not None
     assert (far(1.0), far(2e300)) == pytest.approx((1.0, 3.0))
-    found = validate(live(COST, lambda now: 1.0, rows(num=1)[:1]), replace(COST, swap_block_seconds=None))
-    assert found.paced is not None
     short = validate(live(COST, lambda now: 1.0, [TraceRequest(0.0, 40, 5)]), COST)
     assert short.paced is None
     assert "too few steps in which only streams went on" in printed(short)
@@ -209,9 +211,7 @@ def printed(found: Validation) -> str:
 def test_what_is_left_is_shown_beside_and_judges_nothing() -> None:
     found = validate(live(COST, slow_later, rows()), COST)
     assert found.paced is not None
-    assert {error.met for error in found.errors} == {True, False, None} - (
-        {True} - {error.met for error in found.errors}
-    )
+    assert False in {error.met for error in found.errors}
     assert not any(error.met is not None for error in found.paced.errors)
     text = printed(found)
     assert "asked for  at the live pace" in text
