@@ -11,14 +11,17 @@ that only feeds streams is the plainest there is, and comes in every window. Wha
 the pace and is excused: wholly where it is the same all along, partly where it goes with what a window's batches were.
 So what is left at the live pace is no drift of the machine; what has gone need not all have been.
 
-A cost's scatter has slow spells in it (levels.py). They are the same thing: where a simulation is given the live pace,
-as much variance as the pace has is taken off them, or it would be there twice.
+A cost's scatter has slow spells in it (levels.py). Those that outlast a window are the same thing: where a simulation is
+given the live pace their variance is taken off, as far as the pace has it, or it would be there twice. Of spells that
+fade within n steps (an autoregression), the mean of a window of m steps has this part of the variance:
+
+    2 (n/m) (1 - (n/m) (1 - exp(-m/n)))
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import expm1, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +63,7 @@ class Pace:
 
     `values[i]` is the pace from `starts[i]` on, in seconds from the run's first arrival, up to the next of the starts;
     before the first of them it is the first, after the last the last. `windows` are those that had steps enough; the
-    seconds are of all steps in which only streams went on, at this pace and by the cost as it is.
+    seconds are of the `num_steps` in which only streams went on, at this pace and by the cost as it is.
     """
 
     starts: tuple[float, ...]
@@ -68,13 +71,14 @@ class Pace:
     windows: tuple[float, ...]
     paced_seconds: float
     cost_seconds: float
+    num_steps: int
 
     def __call__(self, now: float) -> float:
         return self.values[max(0, bisect_right(self.starts, now) - 1)]
 
     @classmethod
     def constant(cls, pace: float) -> "Pace":
-        return cls((0.0,), (pace,), (pace,), pace, 1.0)
+        return cls((0.0,), (pace,), (pace,), pace, 1.0, 1)
 
     @classmethod
     def of(cls, steps: StreamSteps, origin: float) -> "Pace | None":
@@ -95,6 +99,7 @@ class Pace:
             tuple([value * factor for value in known.values()]),
             paced_seconds,
             float(steps.predicted.sum()),
+            len(ratios),
         )
 
 
@@ -138,13 +143,15 @@ class Pacing:
 
 
 def without_spells(cost: StepCost, paces: Sequence[Pace]) -> StepCost:
-    """What is left to chance once these paces are given: the scatter without as much of its slow spells as the paces
-    vary from window to window. The same cost where they do not, or where it has no spells."""
+    """What is left to chance once these paces are given: the scatter without those of its spells that outlast a window,
+    and at most as much of them as the paces vary. The same cost where they do not, or where it has no spells."""
     sigma = cost.sigma(Regime.DECODE)
     varies = float(np.log([value for pace in paces for value in pace.windows]).var())
     if cost.drift is None or not sigma or not varies:
         return cost
-    given = min(varies / sigma**2, cost.drift.share)
+    fading = cost.drift.num_steps / (sum(pace.num_steps for pace in paces) / sum(len(pace.windows) for pace in paces))
+    seen = 2.0 * fading * (1.0 - fading * -expm1(-1.0 / fading))
+    given = min(varies / sigma**2, cost.drift.share * seen)
     left = 1.0 - given
     drift = cost.drift._replace(share=(cost.drift.share - given) / left)
     spreads = tuple(

@@ -12,7 +12,7 @@ from evenflow.cli.validate import show_validation
 from evenflow.core.events import Event
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import Drift, Regime, Spread, StepCost
-from evenflow.simulate.levels import LEVELS
+from evenflow.simulate.levels import LEVELS, Levels
 from evenflow.simulate.pace import LEAST_STEPS, WINDOW_SECONDS, Pace, Pacing, StreamSteps, without_spells
 from evenflow.simulate.run import simulate
 from evenflow.simulate.validate import Error, Validation, validate, validate_all
@@ -32,10 +32,7 @@ HALF = 12.0
 
 def rows(*, begin: float = 0.0, gap: float = 0.3, num: int = 80) -> list[TraceRequest]:
     rng = Random(7)
-    return [
-        TraceRequest(begin + index * gap, rng.randrange(50, 900), rng.randrange(60, 120), block_size=16)
-        for index in range(num)
-    ]
+    return [TraceRequest(begin + index * gap, rng.randrange(50, 900), rng.randrange(60, 120)) for index in range(num)]
 
 
 def slow_later(now: float) -> float:
@@ -172,22 +169,31 @@ def test_a_log_that_says_too_little_or_absurd_things_has_no_pace() -> None:
 
 def test_what_is_given_as_pace_is_not_drawn_as_slow_spells_again() -> None:
     assert without_spells(SCATTERED, [Pace.constant(1.4)]) is SCATTERED
-    varying = [Pace.constant(each) for each in (0.8, 1.25)]
+    varying = [replace(Pace.constant(each), num_steps=20) for each in (0.9, 1.1)]
     assert without_spells(COST, varying) is COST
     left = without_spells(SCATTERED, varying)
-    varies = np.log(1.25) ** 2
+    varies = (np.log(1.1 / 0.9) / 2.0) ** 2
     assert left.sigma(Regime.DECODE) ** 2 == pytest.approx(0.09 - varies)
     assert left.drift is not None
     fast = left.sigma(Regime.DECODE) ** 2 * (1.0 - left.drift.share)
     assert fast == pytest.approx(0.3 * 0.09), "what is new with every step stays"
-    wild = without_spells(SCATTERED, [Pace.constant(each) for each in (0.2, 5.0)])
-    assert wild.drift == Drift(0.0, 30.0)
-    assert wild.sigma(Regime.DECODE) ** 2 == pytest.approx(0.3 * 0.09)
     shaped = replace(SCATTERED, spreads=(Spread(Regime.DECODE, 0.3, 100, tuple(np.exp(0.3 * np.array(LEVELS)))),))
     (spread,) = without_spells(shaped, varying).spreads
     assert np.log(spread.factors[-1] / spread.factors[0]) < 0.9 * np.log(
         shaped.spreads[0].factors[-1] / shaped.spreads[0].factors[0]
     )
+
+
+def test_spells_that_end_within_a_window_are_still_drawn() -> None:
+    """The part of the spells that the means of windows have, against drawn ones."""
+    steps_a_window = 75
+    drawn = Levels(np.random.default_rng(2), Drift(1.0 - 1e-12, 30.0)).next(steps_a_window * 4000)
+    seen = float(drawn.reshape(-1, steps_a_window).mean(axis=1).var() / drawn.var())
+    wild = [replace(Pace.constant(each), num_steps=steps_a_window) for each in (0.2, 5.0)]
+    left = without_spells(SCATTERED, wild)
+    assert left.sigma(Regime.DECODE) ** 2 == pytest.approx(0.09 * (1.0 - 0.7 * seen), rel=0.03)
+    assert left.drift is not None
+    assert left.drift.share > 0.3
 
 
 def test_a_scattered_machine_that_slows_down_is_near_at_its_pace() -> None:
@@ -224,5 +230,6 @@ def test_what_is_left_is_shown_beside_and_judges_nothing() -> None:
 
 
 def test_the_pace_of_runs_together_is_that_of_all_their_steps() -> None:
-    found = Pacing.of([Pace((0.0,), (1.0,), (1.0,), 3.0, 3.0), Pace((0.0,), (2.0,), (2.0, 2.0), 2.0, 1.0)])
-    assert found == Pacing(5.0 / 4.0, pytest.approx(1.1), 2.0, 3)
+    found = Pacing.of([Pace((0.0,), (1.0,), (1.0,), 3.0, 3.0, 9), Pace((0.0,), (2.0,), (2.0, 2.0), 2.0, 1.0, 9)])
+    assert (found.mean, found.low, found.high) == pytest.approx((5.0 / 4.0, 1.1, 2.0))
+    assert found.num_windows == 3
