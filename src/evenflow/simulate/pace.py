@@ -11,9 +11,9 @@ that only feeds streams is the plainest there is, and comes in every window. Wha
 the pace and is excused: wholly where it is the same all along, partly where it goes with what a window's batches were.
 So what is left at the live pace is no drift of the machine; what has gone need not all have been.
 
-A cost's scatter has slow spells in it (levels.py). Those that outlast a window are the same thing: where a simulation is
-given the live pace their variance is taken off, as far as the pace has it, or it would be there twice. Of spells that
-fade within n steps (an autoregression), the mean of a window of m steps has this part of the variance:
+A cost's scatter has slow spells in it (levels.py). Those that outlast a window are the same thing: where a simulation
+is given the live pace their variance is taken off, as far as the pace has it, or it would be there twice. Of spells
+that fade within n steps (an autoregression), the mean of a window of m steps has this part of the variance:
 
     2 (n/m) (1 - (n/m) (1 - exp(-m/n)))
 """
