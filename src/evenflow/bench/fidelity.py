@@ -11,7 +11,8 @@ demands of the design are printed beside what was reached; a miss is a finding, 
 
 A machine that others use as well is not the same from one minute to the next. So calibration and traffic take turns,
 short ones: what the machine does in the one it does in the other. And live runs of the same requests are held against
-each other, too: no simulation of the one can be nearer than the other is, but by luck.
+each other, too: no simulation of the one can be nearer than the other is, but by luck. And every turn is simulated at
+the pace that the machine had in it as well (simulate/pace.py): what is left then is the model's own error.
 """
 
 import threading

@@ -16,12 +16,14 @@ from evenflow.observe.summary import format_seconds
 from evenflow.simulate.catalogue import find_cost
 from evenflow.simulate.cost_settings import different_settings
 from evenflow.simulate.from_log import cost_of_log
+from evenflow.simulate.pace import LEAST_STEPS, WINDOW_SECONDS
 from evenflow.simulate.recorded import Repetition, replay_log
-from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Validation
+from evenflow.simulate.validate import PREEMPTION_LIMIT, STEP_LIMITS, Error, Paced, Validation
 from evenflow.simulate.validate import validate as run_validation
 from evenflow.workload.rows import check_can_be_read_again
 
 _STEPS_BETWEEN_NEWS = 10_000
+_HARDLY = 0.005
 
 
 def validate(
@@ -91,11 +93,40 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:+.1%}"
 
 
+def _by_figure(errors: Sequence[Error]) -> dict[tuple[str, str, str], float]:
+    return {(error.group, error.metric, error.figure): error.share for error in errors}
+
+
+def _paced_steps(paced: Paced | None) -> str:
+    if paced is None or paced.steps.mape is None or paced.steps.p95 is None or paced.steps.bias is None:
+        return ""
+    return f"; at the live pace {paced.steps.mape:.1%}, {paced.steps.p95:.1%}, {paced.steps.bias:+.2%}"
+
+
+def _pace_sentence(paced: Paced | None) -> str:
+    if paced is None:
+        return (
+            "how fast the machine was is not told: too few steps in which only streams went on (asked for: "
+            f"{LEAST_STEPS} in {WINDOW_SECONDS:g} s, somewhere in each run)"
+        )
+    pacing = paced.pacing
+    off = pacing.mean - 1.0
+    usual = "as fast as" if abs(off) < _HARDLY else f"{abs(off):.0%} {'slower' if off > 0.0 else 'faster'} than"
+    return (
+        f"the machine was {usual} the cost says, {pacing.low:.2f} to {pacing.high:.2f} times from window to window (P5 "
+        f"to P95 of {pacing.num_windows}, of {WINDOW_SECONDS:g} s each), by steps in which only streams went on; the "
+        "last column is what is left when that is given to the simulation. Whether a demand is met goes by the error "
+        "without it"
+    )
+
+
 def show_validation(found: Validation, console: Console, *, groups: bool, again: Sequence[Error] = ()) -> None:
-    """`again` is by how much a second live run differed from the first, for the figures that it has."""
-    between = {(error.group, error.metric, error.figure): error.share for error in again}
+    """`again` is by how much a second live run differed from the first, for the figures that it has. The last column is
+    the error that is left at the live pace; it decides nothing."""
+    between, paced = _by_figure(again), _by_figure(found.paced.errors if found.paced is not None else ())
     more = ("live again",) if again else ()
-    table = Table("", "", "figure", "n", "live", "simulated", "error", *more, "asked for", box=None)
+    last = ("at the live pace",) if found.paced is not None else ()
+    table = Table("", "", "figure", "n", "live", "simulated", "error", *more, "asked for", *last, box=None)
     for column in table.columns[3:]:
         column.justify = "right"
     for error in found.errors:
@@ -112,6 +143,7 @@ def show_validation(found: Validation, console: Console, *, groups: bool, again:
             f"{error.share:+.1%}",
             *(_share(between.get((error.group, error.metric, error.figure))) for _ in more),
             asked,
+            *(_share(paced.get((error.group, error.metric, error.figure))) for _ in last),
             style={None: None, True: "green", False: "red"}[error.met],
         )
     console.print(table)
@@ -120,15 +152,20 @@ def show_validation(found: Validation, console: Console, *, groups: bool, again:
         mean, tail, total = STEP_LIMITS
         console.print(
             f"{steps.num_steps} live steps are predicted within {steps.mape:.1%} in the mean (asked for: {mean:.0%}), "
-            f"{steps.p95:.1%} at P95 ({tail:.0%}), {steps.bias:+.2%} in all ({total:.0%})",
+            f"{steps.p95:.1%} at P95 ({tail:.0%}), {steps.bias:+.2%} in all ({total:.0%}){_paced_steps(found.paced)}",
             soft_wrap=True,
         )
+    rate, count = "", ""
+    if found.paced is not None:
+        rate = f" ({found.paced.tokens_per_second:.4g} at the live pace)"
+        count = f" ({found.paced.preemptions} at the live pace)"
     console.print(
-        f"output tokens/s: {found.live_tokens_per_second:.4g} live, {found.simulated_tokens_per_second:.4g} simulated; "
-        f"preemptions: {found.live_preemptions} live, {found.simulated_preemptions} simulated (asked for: within "
-        f"{PREEMPTION_LIMIT:.0%})",
+        f"output tokens/s: {found.live_tokens_per_second:.4g} live, {found.simulated_tokens_per_second:.4g} simulated"
+        f"{rate}; preemptions: {found.live_preemptions} live, {found.simulated_preemptions} simulated{count} (asked "
+        f"for: within {PREEMPTION_LIMIT:.0%})",
         soft_wrap=True,
     )
+    console.print(_pace_sentence(found.paced), soft_wrap=True)
     if found.has_changes:
         console.print("the policy was changed during the run; the simulation has held on to the first", style="yellow")
     for note in found.simulation.notes:

@@ -227,13 +227,19 @@ def _fitted(identity: Identity, samples: Sequence[StepSample]) -> StepCost:
     return _unbiased(cost, samples, steps)
 
 
+def tamed_logarithms(ratios: _Array) -> _Array:
+    """Those beyond some robust standard deviations are drawn in to there: a stall is no property of anything."""
+    logarithms = np.log(ratios)
+    centre = float(np.median(logarithms))
+    limit = _WINSOR * max(float(np.median(np.abs(logarithms - centre))) / 0.6745, 1e-6)
+    tamed: _Array = np.clip(logarithms, centre - limit, centre + limit)
+    return tamed
+
+
 def _unbiased(cost: StepCost, samples: Sequence[StepSample], steps: _Steps) -> StepCost:
     """Scaled so that the total time is right, and with the scatter of each regime; single outliers count little."""
     predicted = _predict(cost, samples)
-    ratios = np.log(steps.seconds / predicted)
-    centre = float(np.median(ratios))
-    limit = _WINSOR * max(float(np.median(np.abs(ratios - centre))) / 0.6745, 1e-6)
-    tamed = np.clip(ratios, centre - limit, centre + limit)
+    tamed = tamed_logarithms(steps.seconds / predicted)
     factor = float((predicted * np.exp(tamed)).sum() / predicted.sum())
     spreads = []
     for regime in Regime:
@@ -267,12 +273,16 @@ def _thinned(steps: _Steps, most: int) -> _Steps:
     return steps.take(np.unique((starts[:, None] + np.arange(_PIECE)[None, :]).ravel()))
 
 
-def quality_of(cost: StepCost, samples: Sequence[StepSample], held_out: str) -> Quality:
-    """How well the cost predicts these steps, which its fit must not have seen."""
+def quality_of(
+    cost: StepCost, samples: Sequence[StepSample], held_out: str, paces: Sequence[float] | None = None
+) -> Quality:
+    """How well the cost predicts these steps, which its fit must not have seen; times `paces`, one a step, if given."""
     if not samples:
         return Quality(held_out, 0)
     seconds = np.array([sample.seconds for sample in samples])
     predicted = _predict(cost, samples)
+    if paces is not None:
+        predicted *= np.array(paces)
     errors = np.abs(predicted / seconds - 1.0)
     bias = float(predicted.sum() / seconds.sum() - 1.0)
     return Quality(held_out, len(samples), float(errors.mean()), float(np.percentile(errors, 95)), bias)

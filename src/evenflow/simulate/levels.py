@@ -27,7 +27,15 @@ Array = NDArray[np.float64]
 def factors_of(ratios: Array) -> tuple[float, ...]:
     """Of measured over predicted seconds: their quantiles at the levels, scaled to a mean of 1."""
     shares = [100.0 * 0.5 * (1.0 + erf(level / sqrt(2.0))) for level in LEVELS]
-    factors = np.percentile(ratios, shares)
+    return _of_mean_one(np.percentile(ratios, shares))
+
+
+def narrowed(factors: Sequence[float], share: float) -> tuple[float, ...]:
+    """A scatter of the same kind whose level has only this share of the variance, of mean 1 again."""
+    return _of_mean_one(factors_at(sqrt(share) * np.array(LEVELS), factors)) if len(factors) else ()
+
+
+def _of_mean_one(factors: Array) -> tuple[float, ...]:
     grid = np.linspace(-6.0, 6.0, 2401)
     density = np.exp(-grid * grid / 2.0)
     mean = float((density * np.interp(grid, LEVELS, factors)).sum() / density.sum())

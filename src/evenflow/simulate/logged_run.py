@@ -21,11 +21,13 @@ from evenflow.simulate.recorded import RecordedError, resolved_of
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
     """`records` are what the log saw of `plans`, one each, in order of arrival. `config` is what the engine started
-    with; `num_with_wishes` counts requests with a priority or a deadline, which a simulation knows nothing of."""
+    with; `start_time` is when the first of these requests came, by the log's clock; `num_with_wishes` counts requests
+    with a priority or a deadline, which a simulation knows nothing of."""
 
     plans: tuple[PlannedRequest, ...]
     records: tuple[Record, ...]
     config: SimulationConfig
+    start_time: float
     num_with_wishes: int
 
     def without_the_interrupted(self, simulated: Sequence[Record]) -> tuple[Record, ...]:
@@ -60,7 +62,7 @@ def logged_run(events: Sequence[Event]) -> LoggedRun:
     wishes = sum(
         isinstance(event, Arrived) and (event.priority != 0 or event.ttft_deadline is not None) for event in events
     )
-    return LoggedRun(plans, records, SimulationConfig.of(resolved), wishes)
+    return LoggedRun(plans, records, SimulationConfig.of(resolved), start, wishes)
 
 
 def _plan(index: int, span: RequestSpan, start: float, content: Sequence[int], block_size: int) -> PlannedRequest:

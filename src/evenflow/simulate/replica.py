@@ -21,6 +21,8 @@ from evenflow.simulate.timing import StepTimer
 from evenflow.simulate.tokens import RequestMaker
 
 EventSink = Callable[[int, Sequence[Event]], None]
+PaceAt = Callable[[float], float]
+"""A machine that is not the same all the time: of a moment, a factor on what the step that begins then takes."""
 _UNSEEN_COPY_BYTES_PER_SECOND = 10e9
 _UNSEEN_BLOCK_BYTES = 2**20
 
@@ -54,6 +56,7 @@ class Replica:
         seed: int,
         sink: EventSink | None,
         may_leap: bool,
+        pace: PaceAt | None = None,
     ) -> None:
         self.number = number
         self.clock = VirtualClock()
@@ -64,6 +67,7 @@ class Replica:
         self.num_preemptions = 0
         self.outstanding_tokens = 0
         self._gap_seconds = cost.gap_seconds
+        self._pace = pace
         self._sink = sink
         self._may_leap = may_leap
         self._maker = RequestMaker()
@@ -120,7 +124,8 @@ class Replica:
 
     def _step_seconds(self, plan: StepPlan) -> float:
         self._plan = plan
-        return self.timer.step_seconds(plan)
+        seconds = self.timer.step_seconds(plan)
+        return seconds if self._pace is None else seconds * self._pace(self.clock.now())
 
     def _leap(self, until: float) -> int:
         """How many steps it took."""
@@ -130,12 +135,14 @@ class Replica:
 
         def times(what: Steady) -> StepTimes:
             nonlocal features, now
-            num_decodes, gap_seconds = len(what.running), self._gap_seconds
+            num_decodes, gap_seconds, pace = len(what.running), self._gap_seconds, self._pace
             features = StepFeatures(0, num_decodes, 0, what.decode_context, num_decodes)
             limit = until if what.deadline is None else min(until, what.deadline)
             for seconds in self.timer.decode_seconds(features, what.most_steps):
                 if now >= limit:
                     break
+                if pace is not None:
+                    seconds *= pace(now)
                 starts.append(now)
                 now += seconds
                 ends.append(now)

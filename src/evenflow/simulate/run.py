@@ -17,7 +17,7 @@ from evenflow.simulate.arrivals import Arrivals, plans_of
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
 from evenflow.simulate.outcome import Kept, Simulation
-from evenflow.simulate.replica import Ended, EventSink, Replica
+from evenflow.simulate.replica import Ended, EventSink, PaceAt, Replica
 from evenflow.simulate.router import router_of
 from evenflow.workload.trace import TraceRequest
 
@@ -48,12 +48,14 @@ def simulate(
     notes: Sequence[str] = (),
     slo: str | None = None,
     warm_up_seconds: float | None = None,
+    pace: PaceAt | None = None,
     progress: Progress = _nobody_listens,
 ) -> Simulation:
     """Raises ConfigError, PolicyError. Two simulations of one seed have common random numbers.
 
     `sink` is given (replica, events) as they come; `keep_events` keeps them all in the result instead, which is for
-    small runs. `leap` takes many steps at once where nothing can change, with the same outcome to the bit.
+    small runs. `leap` takes many steps at once where nothing can change, with the same outcome to the bit. `pace` is a
+    factor on what a step takes, by the time at which it begins.
     """
     if not rows:
         raise ConfigError("there is nothing to simulate: the trace has no requests")
@@ -77,6 +79,7 @@ def simulate(
             settings,
             seed=seed,
             sink=_both(sink, kept_events) if keep_events else sink,
+            pace=pace,
             may_leap=leap and not (replicas > 1 and arrivals.some_wait_for_a_parent),
         )
         for number in range(replicas)

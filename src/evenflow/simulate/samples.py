@@ -10,6 +10,11 @@ from evenflow.simulate.fit import StepSample
 def samples_of(events: Iterable[Event]) -> Iterator[StepSample]:
     """Every step that fed a token, in order. A step's time is from its plan to its tokens, so the scheduler's own time
     is in it; the loop's time between two steps is the gap, where there was work to go on with."""
+    return (sample for _, sample in timed_samples_of(events))
+
+
+def timed_samples_of(events: Iterable[Event]) -> Iterator[tuple[float, StepSample]]:
+    """Each with when it began, by the log's clock."""
     previous: StepRecord | None = None
     follows = False
     for event in events:
@@ -18,13 +23,13 @@ def samples_of(events: Iterable[Event]) -> Iterator[StepSample]:
         if previous is not None:
             sample = _sample(previous, event, follows)
             if sample is not None:
-                yield sample
+                yield previous.start, sample
             follows = sample is not None and sample.gap_seconds is not None
         previous = event
     if previous is not None:
         sample = _sample(previous, None, follows)
         if sample is not None:
-            yield sample
+            yield previous.start, sample
 
 
 def _sample(record: StepRecord, following: StepRecord | None, follows: bool) -> StepSample | None:

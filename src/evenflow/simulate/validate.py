@@ -1,6 +1,10 @@
 """How near a simulation comes to the live run whose log it is given: the same requests, at the same times, by a cost.
 
 Both sides are measured by the same code (logged_run.py); what HTTP adds is in neither.
+
+A machine that drifts is not what its cost says, and no cost can know when. So there is a second simulation, which is
+given the pace that the machine had at each moment (pace.py): what is left of an error then is the model's own. It is
+told and judges nothing; whether a demand is met goes by the first, which knows no more than a prediction does.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +17,12 @@ from evenflow.core.events import Event, PolicyChanged, StepRecord
 from evenflow.replay.measure import GROUPS, HEADLINE, Metric, values_of
 from evenflow.replay.record import Record
 from evenflow.simulate.cost import Quality, StepCost
-from evenflow.simulate.fit import quality_of
+from evenflow.simulate.fit import StepSample, quality_of
 from evenflow.simulate.logged_run import LoggedRun, logged_run
 from evenflow.simulate.outcome import Simulation
+from evenflow.simulate.pace import Pace, Pacing, StreamSteps, without_spells
 from evenflow.simulate.run import simulate
-from evenflow.simulate.samples import samples_of
+from evenflow.simulate.samples import samples_of, timed_samples_of
 
 _LEAST_ABOVE = 5
 """A percentile that fewer observations lie above is not compared."""
@@ -48,9 +53,20 @@ class Error:
 
 
 @dataclass(frozen=True, slots=True)
+class Paced:
+    """The same at the live pace: `errors` have no limit, `steps` are predicted with the pace of their moment."""
+
+    pacing: Pacing
+    errors: tuple[Error, ...]
+    steps: Quality
+    tokens_per_second: float
+    preemptions: int
+
+
+@dataclass(frozen=True, slots=True)
 class Validation:
     """`steps` is how well the cost predicts the live steps one by one. `has_changes`: the policy was changed live, and
-    the simulation held on to the first."""
+    the simulation held on to the first. `paced` is None where it was not asked for, or the log does not tell a pace."""
 
     errors: tuple[Error, ...]
     steps: Quality
@@ -63,6 +79,7 @@ class Validation:
     has_changes: bool
     live: tuple[Record, ...] = field(repr=False)
     simulated: tuple[Record, ...] = field(repr=False)
+    paced: Paced | None = None
 
 
 # The demands of held-out runs at up to 0.8 of capacity, as shares; TTFT may miss by 10 ms whatever it is.
@@ -87,12 +104,16 @@ def validate(events: Sequence[Event], cost: StepCost, *, seed: int = 0) -> Valid
     """Raises RecordedError for a log that does not say enough."""
     run = logged_run(events)
     done = simulate(run.plans, cost, run.config, seed=seed, name="validation")
-    return validation_of(events, run, done, cost)
+    return replace(validation_of(events, run, done, cost), paced=_paced([(events, run)], cost, seed))
 
 
 def validate_all(runs: Sequence[Sequence[Event]], cost: StepCost, *, seed: int = 0) -> Validation:
     """Of several runs of one engine together, each simulated with a scatter of its own. Raises RecordedError."""
-    whole = [validation_of(events, run, done, cost) for events, run, done in _simulated(runs, cost, seed)]
+    read = [(events, logged_run(events)) for events in runs]
+    whole = [
+        validation_of(events, run, simulate(run.plans, cost, run.config, seed=seed + number, name="validation"), cost)
+        for number, (events, run) in enumerate(read)
+    ]
     live = [record for each in whole for record in each.live]
     simulated = [record for each in whole for record in each.simulated]
     return replace(
@@ -107,15 +128,36 @@ def validate_all(runs: Sequence[Sequence[Event]], cost: StepCost, *, seed: int =
         live=tuple(live),
         simulated=tuple(simulated),
         has_changes=any(each.has_changes for each in whole),
+        paced=_paced(read, cost, seed),
     )
 
 
-def _simulated(
-    runs: Sequence[Sequence[Event]], cost: StepCost, seed: int
-) -> Iterable[tuple[Sequence[Event], LoggedRun, Simulation]]:
-    for number, events in enumerate(runs):
-        run = logged_run(events)
-        yield events, run, simulate(run.plans, cost, run.config, seed=seed + number, name="validation")
+def _paced(runs: Sequence[tuple[Sequence[Event], LoggedRun]], cost: StepCost, seed: int) -> Paced | None:
+    """Each run at its own pace. None if one of them does not tell it."""
+    found = [Pace.of(StreamSteps.of(events, cost), run.start_time) for events, run in runs]
+    paces = [pace for pace in found if pace is not None]
+    if len(paces) < len(found):
+        return None
+    left = without_spells(cost, paces)
+    live, simulated = list[Record](), list[Record]()
+    samples, factors, rates, preemptions = list[StepSample](), list[float](), list[float](), 0
+    for number, ((events, run), pace) in enumerate(zip(runs, paces, strict=True)):
+        done = simulate(run.plans, left, run.config, seed=seed + number, name="validation", pace=pace)
+        records = run.without_the_interrupted(done.result.records)
+        live += run.records
+        simulated += records
+        rates.append(_tokens_per_second(records))
+        preemptions += done.num_preemptions
+        for start_time, sample in timed_samples_of(events):
+            samples.append(sample)
+            factors.append(pace(start_time - run.start_time))
+    return Paced(
+        pacing=Pacing.of(paces),
+        errors=tuple(replace(error, limit=None) for error in errors_between(live, simulated)),
+        steps=quality_of(cost, samples, "these steps at the live pace", factors),
+        tokens_per_second=fmean(rates),
+        preemptions=preemptions,
+    )
 
 
 def validation_of(events: Sequence[Event], run: LoggedRun, done: Simulation, cost: StepCost) -> Validation:

@@ -21,8 +21,8 @@ from evenflow.core.errors import EvenflowError
 from evenflow.observe.log import read_log
 from evenflow.simulate.config import SimulationConfig
 from evenflow.simulate.cost import StepCost
+from evenflow.simulate.pace import StreamSteps
 from evenflow.simulate.run import simulate
-from evenflow.simulate.samples import samples_of
 from evenflow.tune.grid import Load
 from evenflow.tune.objective import Goal
 from evenflow.tune.observations import observe
@@ -33,17 +33,14 @@ LEAST_STEPS = 30
 
 def pace_of(log: Path, cost: StepCost) -> float | None:
     """Above 1 the machine was slower than the cost says. None if the log has too few such steps, or cannot be read."""
-    measured, predicted, num = 0.0, 0.0, 0
     try:
         with read_log(log) as events:
-            for sample in samples_of(events):
-                if not sample.features.prefill_tokens:
-                    measured += sample.seconds
-                    predicted += cost.seconds(sample.features)
-                    num += 1
+            steps = StreamSteps.of(events, cost)
     except EvenflowError:
         return None
-    return measured / predicted if num >= LEAST_STEPS else None
+    if len(steps.measured) < LEAST_STEPS:
+        return None
+    return float(steps.measured.sum() / steps.predicted.sum())
 
 
 def at_pace(cost: StepCost, pace: float) -> StepCost:

@@ -38,7 +38,9 @@ def test_a_trace_is_simulated_logged_and_validated(
     assert called("validate", str(log), "--recorded") == 0
     assert "decided again as they were live (30 requests" in capsys.readouterr().out
     assert called("validate", str(log), "--cost", COST, "--groups") == 0
-    assert "+0.0%" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "+0.0%" in said
+    assert "the machine was as fast as the cost says, 1.00 to 1.00 times" in said
     assert called("calibrate", "--log", str(log), "--out", str(tmp_path / "cost.json")) == 0
     assert load_cost(tmp_path / "cost.json").kv_tokens == 2000 * 32
 
