@@ -40,7 +40,7 @@ _KERNELS = {
     "rotary": "rotary and KV write",
     "rms_norm": "norms, with quantisation",
     "gated": "gates, with quantisation",
-    "quantise": "quantisation of what attention gives",
+    "quantise": "quantisation",
     "embed": "embedding and last sum",
     "add": "embedding and last sum",
 }

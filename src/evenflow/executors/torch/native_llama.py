@@ -76,14 +76,15 @@ class _Buffers:
         left: Callable[[int, int], Rows] = Int8Rows.empty if stream == torch.float32 else tiled_rows
         attended = tiled_rows(num_tokens, heads)
         wide = left(num_tokens, config.intermediate_size)
-        int8, whole = stream == torch.float32, can_gate(config.intermediate_size)
+        whole = can_gate(config.intermediate_size)
+        gated = torch.zeros(num_tokens if whole else 0, config.intermediate_size, dtype=torch.bfloat16)
         return cls(
             hidden=torch.zeros(num_tokens, config.hidden_size, dtype=stream),
             qkv=torch.zeros(num_tokens, qkv, dtype=torch.bfloat16),
             attended=attended,
             added=torch.zeros(num_tokens, config.hidden_size, dtype=torch.bfloat16),
             gate_up=torch.zeros(0 if whole else num_tokens, 2 * config.intermediate_size, dtype=torch.bfloat16),
-            gated=torch.zeros(num_tokens, config.intermediate_size, dtype=torch.bfloat16) if int8 and whole else wide,
+            gated=wide if isinstance(wide, Tensor) else gated,
             narrow=left(num_tokens, config.hidden_size),
             heads=Int8Rows.empty(num_tokens, heads) if stream == torch.float32 else attended,
             wide=wide,
