@@ -20,17 +20,23 @@ EVENFLOW_INLINE F32 rounded_to_bf16(F32 x) {
     return load(rounded);
 }
 
-// What one row of a gate's panel and of its partner's come to.
+// What rows of a gate's panel and of its partner's come to; the sums of a row are `stride` after those of the one before.
 template <class Product>
-EVENFLOW_INLINE F32 gated_row(const Product& product, int row, int panel, F32 gate_columns, F32 up_columns,
-                              const typename Product::Element* gate_sums, const typename Product::Element* up_sums) {
-    F32 gate = product.scaled(row, gate_columns, gate_sums), up = product.scaled(row, up_columns, up_sums);
-    if (const float* bias = product.outputs.bias; bias != nullptr) {
-        gate = gate + load(bias + panel * PANEL);
-        up = up + load(bias + (panel + product.gap) * PANEL);
+EVENFLOW_INLINE void finish_gates(const Product& product, int first, int rows, int panel,
+                                  const typename Product::Element* gates, const typename Product::Element* ups, int stride) {
+    const Outputs& outputs = product.outputs;
+    const int partner = panel + product.gap;
+    const F32 gate_columns = product.columns(panel), up_columns = product.columns(partner);
+    bf16* out = static_cast<bf16*>(outputs.out) + outputs.stride * first + panel * PANEL;
+    for (int r = 0; r < rows; ++r, out += outputs.stride, gates += stride, ups += stride) {
+        F32 gate = product.scaled(first + r, gate_columns, gates), up = product.scaled(first + r, up_columns, ups);
+        if (outputs.bias != nullptr) {
+            gate = gate + load(outputs.bias + panel * PANEL);
+            up = up + load(outputs.bias + partner * PANEL);
+        }
+        gate = rounded_to_bf16(gate), up = rounded_to_bf16(up);
+        store(out, (product.gelu ? gelu_tanh(gate) : silu(gate)) * up);
     }
-    gate = rounded_to_bf16(gate), up = rounded_to_bf16(up);
-    return (product.gelu ? gelu_tanh(gate) : silu(gate)) * up;
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

@@ -43,18 +43,6 @@ void finish_pair(const Product& product, int first, int rows, int panel, const t
     finish_rows<bf16>(product, first, rows, panel, left, right);
 }
 
-template <class Product>
-void finish_gates(const Product& product, int first, int rows, int panel, const typename Product::Element* gates,
-                  const typename Product::Element* ups) {
-    if constexpr (Product::GATED) {
-        const Outputs& outputs = product.outputs;
-        const F32 gate_columns = product.columns(panel), up_columns = product.columns(panel + product.gap);
-        bf16* out = static_cast<bf16*>(outputs.out) + outputs.stride * first + panel * PANEL;
-        for (int r = 0; r < rows; ++r, out += outputs.stride, gates += PANEL, ups += PANEL)
-            store(out, gated_row(product, first + r, panel, gate_columns, up_columns, gates, ups));
-    }
-}
-
 // Rows row .. row + 16 * ROW_TILES - 1 and panels panel, panel + gap.
 template <int ROW_TILES, int PANELS, class Product>
 void multiply_tiles(const Product& product, int row, int panel) {
@@ -98,7 +86,7 @@ void multiply_tiles(const Product& product, int row, int panel) {
     for (int t = 0; t < ROW_TILES; ++t) {
         const int first = row + 16 * t, rows = sides.m - first < 16 ? sides.m - first : 16;
         if constexpr (Product::GATED) {
-            finish_gates(product, first, rows, panel, sums[2 * t], sums[2 * t + 1]);
+            finish_gates(product, first, rows, panel, sums[2 * t], sums[2 * t + 1], PANEL);
             continue;
         }
         if (PANELS == 2 && (panel + 2) * PANEL <= sides.n) {

@@ -30,16 +30,10 @@ void multiply_tile(const Product& product, int row, int panel) {
     }
     alignas(64) typename Product::Element sums[ROWS * PANELS * LANES];
     unrolled<ROWS * PANELS>([&](int i) { Product::keep(sums + i * LANES, acc[i]); });
-    for (int r = 0; r < ROWS && row + r < sides.m; ++r) {
-        const auto* row_sums = sums + r * PANELS * LANES;
-        if constexpr (Product::GATED) {
-            const F32 gates = product.columns(panel), ups = product.columns(panel + product.gap);
-            bf16* out = static_cast<bf16*>(product.outputs.out) + product.outputs.stride * (row + r) + panel * PANEL;
-            store(out, gated_row(product, row + r, panel, gates, ups, row_sums, row_sums + LANES));
-        } else {
-            for (int p = 0; p < PANELS; ++p) finish(product, row + r, panel + p, row_sums + p * LANES);
-        }
-    }
+    const int rows = sides.m - row < ROWS ? sides.m - row : ROWS;
+    if constexpr (Product::GATED) return finish_gates(product, row, rows, panel, sums, sums + LANES, PANELS * LANES);
+    for (int r = 0; r < rows; ++r)
+        for (int p = 0; p < PANELS; ++p) finish(product, row + r, panel + p, sums + (r * PANELS + p) * LANES);
 }
 
 // The tall tile reads few lines of weights per product, which many rows share; the wide one hides latency for few rows. Rows
