@@ -17,7 +17,7 @@ steps the loop itself takes `gap_seconds`.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf, log2
 from typing import NamedTuple
@@ -202,6 +202,20 @@ class StepCost:
         while True:
             yield max(base + per_position * context, LEAST_SECONDS)
             context += num_decodes
+
+    def slowed(self, factor: float) -> "StepCost":
+        """Every step takes so many times as long; scatter, as a share, gaps and swaps stay."""
+        return replace(
+            self,
+            fixed_seconds=self.fixed_seconds * factor,
+            weight_seconds=self.weight_seconds * factor,
+            token_seconds=self.token_seconds * factor,
+            request_seconds=self.request_seconds * factor,
+            prefill_context_seconds=self.prefill_context_seconds * factor,
+            decode_context_seconds=self.decode_context_seconds * factor,
+            prefill_read_seconds=self.prefill_read_seconds * factor,
+            knots=tuple(knot._replace(seconds=knot.seconds * factor) for knot in self.knots),
+        )
 
     def correction(self, num_tokens: int) -> float:
         """m(log2 N): between knots a line, beyond the last ones what those say."""

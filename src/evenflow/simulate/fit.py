@@ -248,19 +248,7 @@ def _unbiased(cost: StepCost, samples: Sequence[StepSample], steps: _Steps) -> S
         if num_steps >= _LEAST_FOR_SIGMA:
             factors = factors_of(np.exp(tamed[own])) if num_steps >= _LEAST_FOR_FACTORS else ()
             spreads.append(Spread(regime, sigma, num_steps, factors))
-    return replace(
-        cost,
-        fixed_seconds=cost.fixed_seconds * factor,
-        weight_seconds=cost.weight_seconds * factor,
-        token_seconds=cost.token_seconds * factor,
-        request_seconds=cost.request_seconds * factor,
-        prefill_context_seconds=cost.prefill_context_seconds * factor,
-        decode_context_seconds=cost.decode_context_seconds * factor,
-        prefill_read_seconds=cost.prefill_read_seconds * factor,
-        knots=tuple(Knot(x, y * factor) for x, y in cost.knots),
-        spreads=tuple(spreads),
-        drift=drift_of(tamed, steps.follows),
-    )
+    return replace(cost.slowed(factor), spreads=tuple(spreads), drift=drift_of(tamed, steps.follows))
 
 
 def _thinned(steps: _Steps, most: int) -> _Steps:

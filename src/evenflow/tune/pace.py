@@ -44,17 +44,9 @@ def pace_of(log: Path, cost: StepCost) -> float | None:
 
 
 def at_pace(cost: StepCost, pace: float) -> StepCost:
-    """Everything takes so many times as long; what steps scatter by, as a share, stays."""
+    """Everything takes so many times as long, gaps and swaps too."""
     return replace(
-        cost,
-        fixed_seconds=cost.fixed_seconds * pace,
-        weight_seconds=cost.weight_seconds * pace,
-        token_seconds=cost.token_seconds * pace,
-        request_seconds=cost.request_seconds * pace,
-        prefill_context_seconds=cost.prefill_context_seconds * pace,
-        decode_context_seconds=cost.decode_context_seconds * pace,
-        prefill_read_seconds=cost.prefill_read_seconds * pace,
-        knots=tuple(knot._replace(seconds=knot.seconds * pace) for knot in cost.knots),
+        cost.slowed(pace),
         gap_seconds=cost.gap_seconds * pace,
         swap_block_seconds=cost.swap_block_seconds and cost.swap_block_seconds * pace,
     )
