@@ -43,6 +43,7 @@ struct AmxPairs {
 
     template <bool LOWER>
     EVENFLOW_INLINE static void score(const AmxStep& step) {
+        forget_operands();
         _tile_loadd(4, step.upper, step.left_stride);
         _tile_loadd(6, step.first, step.right_stride);
         _tile_dpbf16ps(0, 4, 6);
@@ -83,6 +84,7 @@ struct AmxQuads {
             _tile_dpbssd(2, 5, 6);
             _tile_dpbssd(3, 5, 7);
         } else {
+            forget_both();
             _tile_loadd(2, step.upper, step.left_stride);
             _tile_loadd(4, step.first, step.right_stride);
             _tile_dpbssd(0, 2, 4);
@@ -99,6 +101,7 @@ struct AmxQuads {
             _tile_dpbusd(2, 5, 6);
             _tile_dpbusd(3, 5, 7);
         } else {
+            forget_both();
             _tile_loadd(3, step.upper, step.left_stride);
             _tile_loadd(6, step.first, step.right_stride);
             _tile_dpbusd(0, 3, 6);
@@ -108,7 +111,13 @@ struct AmxQuads {
     }
 
    private:
+    EVENFLOW_INLINE static void forget_both() {
+        _tile_zero(2);
+        _tile_zero(3);
+        forget_operands();
+    }
     EVENFLOW_INLINE static void load_all(const AmxStep& step) {
+        forget_operands();
         _tile_loadd(4, step.upper, step.left_stride);
         _tile_loadd(5, step.lower, step.left_stride);
         _tile_loadd(6, step.first, step.right_stride);

@@ -17,8 +17,6 @@ struct Bf16Product {
     // The instruction has its registers in its name.
     static void tile_0_4_6() { _tile_dpbf16ps(0, 4, 6); }
     static void tile_1_4_7() { _tile_dpbf16ps(1, 4, 7); }
-    static void tile_2_5_6() { _tile_dpbf16ps(2, 5, 6); }
-    static void tile_3_5_7() { _tile_dpbf16ps(3, 5, 7); }
 #endif
     EVENFLOW_INLINE static F32 start(int) { return splat(0.0f); }
     EVENFLOW_INLINE static F32 dot(F32 acc, Units a, Units b) { return dot_bf16(acc, a, b); }

@@ -8,11 +8,11 @@
 // A Product says what a sum is (`Sum`), how a unit enters it, and what a panel's sums of one row come to (`scaled`). Panels
 // that are multiplied side by side are `gap` apart: neighbours, but for gates (gated_product.h).
 // Every output sums its products in the order of k, whatever the batch, so a row's bits depend on that row alone. Work is
-// cut by output panels, so that each thread streams its part of the weights once.
+// cut by output panels (shares.h), so that each thread streams its part of the weights once.
 #pragma once
 
 #include "activations.h"
-#include "buffer.h"
+#include "shares.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
@@ -97,16 +97,15 @@ template <class Product>
 void multiply(const Product& product, const Outputs& outputs) {
     const int panels = (outputs.n + PANEL - 1) / PANEL;
     const int strip = outputs.maxima == nullptr ? STRIP_PANELS : BLOCK_PANELS;  // panels that one thread takes at a time
-    const int strips = (panels + strip - 1) / strip;
+    const Shares strips((panels + strip - 1) / strip);
 #pragma omp parallel
     {
         [[maybe_unused]] const GemmRegisters registers;
-#pragma omp for schedule(static)
-        for (int i = 0; i < strips; ++i) {
+        strips.work([&](int i) {
             const int begin = i * strip, end = panels - begin < strip ? panels : begin + strip;
             multiply_panels(product, begin, end);
             if (outputs.maxima != nullptr) note_maxima(outputs, i);
-        }
+        });
     }
 }
 

@@ -1,8 +1,10 @@
-// The product over AMX tiles: 2 x 2 tiles of sums (32 rows x 32 outputs), two tiles of each side per 16 units of k.
+// The product over AMX tiles: 16 rows by 32 outputs, with a tile of activations and two of weights per 16 units of k.
 //
-//            B0   B1          tile registers    0..3 sums    4, 5 activations    6, 7 weights
-//      A0    C0   C1
-//      A1    C2   C3
+//            B0   B1          tile registers    0, 1 sums    4 activations    6, 7 weights
+//      A     C0   C1
+//
+// Twice as many rows would load fewer tiles for as many products. But where AMX is at its slowest (amx.h) four sums take
+// longer than two, and where it is at its fastest loads are hidden either way.
 #pragma once
 
 #include "amx.h"
@@ -18,6 +20,16 @@ using GemmRegisters = FullTiles;
 // few loads of its own at a time: asked for early, weights come about twice as fast.
 EVENFLOW_INLINE void prefetch_tile(const std::uint8_t* tile) {
     for (int line = 0; line < TILE_BYTES; line += PANEL_LINE) _mm_prefetch(tile + line, _MM_HINT_T1);
+}
+
+// The lines that outputs go to, asked for before they are computed. A core has to own a line before it may write to it, and
+// the one who read it last was often the other core: waiting for that was a seventh of a product of 512 rows.
+template <class Product>
+EVENFLOW_INLINE void own_lines(const Product& product, int row, int rows, int panel) {
+    const Outputs& outputs = product.outputs;
+    const std::int64_t size = outputs.dtype == DType::f32 ? 4 : 2;
+    const auto* line = static_cast<const std::uint8_t*>(outputs.out) + (outputs.stride * row + panel * PANEL) * size;
+    for (int r = 0; r < rows; ++r, line += outputs.stride * size) __builtin_prefetch(line, 1);
 }
 
 // Rows of two whole panels: what finish() does, without asking anything of each row. As an afterthought to so fast a product
@@ -43,67 +55,48 @@ void finish_pair(const Product& product, int first, int rows, int panel, const t
     finish_rows<bf16>(product, first, rows, panel, left, right);
 }
 
-// Rows row .. row + 16 * ROW_TILES - 1 and panels panel, panel + gap.
-template <int ROW_TILES, int PANELS, class Product>
+// Rows row .. row + 15 and panels panel, panel + gap.
+template <int PANELS, class Product>
 void multiply_tiles(const Product& product, int row, int panel) {
     const Sides& sides = product.sides;
-    const std::int64_t stride = sides.a_stride;
-    const std::uint8_t* a0 = sides.row(row);
-    const std::uint8_t* a1 = a0 + 16 * stride;
+    const std::uint8_t* a = sides.row(row);
     const std::uint8_t* b0 = sides.panel(panel);
     const std::uint8_t* b1 = sides.panel(panel + product.gap);
     // The panels that come after these.
     const std::int64_t ahead = row == 0 ? sides.panel(Product::GATED ? 1 : 2) - sides.panel(0) : 0;
+    const int rows = sides.m - row < 16 ? sides.m - row : 16;
+    own_lines(product, row, rows, panel);
     amx_fence();
     _tile_zero(0);
     if constexpr (PANELS == 2) _tile_zero(1);
-    if constexpr (ROW_TILES == 2) _tile_zero(2);
-    if constexpr (ROW_TILES == 2 && PANELS == 2) _tile_zero(3);
     for (int s = 0; s < sides.steps / TILE_UNITS; ++s) {
         if (ahead != 0) {
             prefetch_tile(b0 + ahead + s * TILE_BYTES);
             if constexpr (PANELS == 2) prefetch_tile(b1 + ahead + s * TILE_BYTES);
         }
-        _tile_loadd(4, a0 + s * 64, stride);
+        forget_operands();
+        _tile_loadd(4, a + s * 64, sides.a_stride);
         _tile_loadd(6, b0 + s * TILE_BYTES, 64);
         Product::tile_0_4_6();
         if constexpr (PANELS == 2) {
             _tile_loadd(7, b1 + s * TILE_BYTES, 64);
             Product::tile_1_4_7();
         }
-        if constexpr (ROW_TILES == 2) {
-            _tile_loadd(5, a1 + s * 64, stride);
-            Product::tile_2_5_6();
-            if constexpr (PANELS == 2) Product::tile_3_5_7();
-        }
     }
-    alignas(64) typename Product::Element sums[4][16 * 16];
+    alignas(64) typename Product::Element sums[2][16 * 16];
     _tile_stored(0, sums[0], 64);
     if constexpr (PANELS == 2) _tile_stored(1, sums[1], 64);
-    if constexpr (ROW_TILES == 2) _tile_stored(2, sums[2], 64);
-    if constexpr (ROW_TILES == 2 && PANELS == 2) _tile_stored(3, sums[3], 64);
     amx_fence();
-    for (int t = 0; t < ROW_TILES; ++t) {
-        const int first = row + 16 * t, rows = sides.m - first < 16 ? sides.m - first : 16;
-        if constexpr (Product::GATED) {
-            finish_gates(product, first, rows, panel, sums[2 * t], sums[2 * t + 1], PANEL);
-            continue;
-        }
-        if (PANELS == 2 && (panel + 2) * PANEL <= sides.n) {
-            finish_pair(product, first, rows, panel, sums[2 * t], sums[2 * t + 1]);
-            continue;
-        }
-        for (int p = 0; p < PANELS; ++p)
-            for (int r = 0; r < rows; ++r) finish(product, first + r, panel + p, sums[2 * t + p] + r * 16);
-    }
+    if constexpr (Product::GATED) return finish_gates(product, row, rows, panel, sums[0], sums[1], PANEL);
+    if (PANELS == 2 && (panel + 2) * PANEL <= sides.n) return finish_pair(product, row, rows, panel, sums[0], sums[1]);
+    for (int p = 0; p < PANELS; ++p)
+        for (int r = 0; r < rows; ++r) finish(product, row + r, panel + p, sums[p] + r * 16);
 }
 
 template <class Product>
 void multiply_panels(const Product& product, int begin, int end) {
     const auto all_rows = [&](int panel, auto P) {
-        in_pieces<2, 1>(0, (product.sides.m + 15) / 16, [&](int tile, auto R) {
-            multiply_tiles<R.value, P.value>(product, 16 * tile, panel);
-        });
+        for (int row = 0; row < product.sides.m; row += 16) multiply_tiles<P.value>(product, row, panel);
     };
     if constexpr (Product::GATED) {
         for (int panel = begin; panel < end; ++panel) all_rows(panel, Constant<2>{});

@@ -19,8 +19,6 @@ struct Int8Product {
 #if defined(__AMX_INT8__)
     static void tile_0_4_6() { _tile_dpbssd(0, 4, 6); }
     static void tile_1_4_7() { _tile_dpbssd(1, 4, 7); }
-    static void tile_2_5_6() { _tile_dpbssd(2, 5, 6); }
-    static void tile_3_5_7() { _tile_dpbssd(3, 5, 7); }
 #else
     // What takes the activations' bias out of a panel's sums again: (a + bias) . w - bias * sum(w) = a . w
     EVENFLOW_INLINE I32 start(int panel) const {
