@@ -70,15 +70,14 @@ inline void kv_write(const KvWriteArgs* record) {
     const std::int32_t* slots = args.batch->slots;
     const int num_tokens = args.batch->num_tokens;
     clear_fresh_blocks(pool, slots, num_tokens);
-#pragma omp parallel for schedule(static) if (num_tokens >= PARALLEL_TOKENS)
-    for (int t = 0; t < num_tokens; ++t) {
+    share_rows(num_tokens, num_tokens >= PARALLEL_TOKENS, [&](int t) {
         alignas(64) float key[MAX_HEAD_DIM], value[MAX_HEAD_DIM];
         for (int head = 0; head < pool.num_kv_heads; ++head) {
             read_row(args.key, t * args.key_stride + head * pool.head_dim, args.dtype, pool.head_dim, key);
             read_row(args.value, t * args.value_stride + head * pool.head_dim, args.dtype, pool.head_dim, value);
             put(pool, slots[t], head, key, value);
         }
-    }
+    });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

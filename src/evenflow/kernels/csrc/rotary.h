@@ -35,8 +35,7 @@ inline void rotary(const RotaryArgs* record) {
     const int num_tokens = args.batch->num_tokens;
     clear_fresh_blocks(pool, slots, num_tokens);
     const int dim = pool.head_dim, kv_heads = pool.num_kv_heads, heads = args.num_heads;
-#pragma omp parallel for schedule(static) if (num_tokens >= PARALLEL_TOKENS)
-    for (int token = 0; token < num_tokens; ++token) {
+    share_rows(num_tokens, num_tokens >= PARALLEL_TOKENS, [&](int token) {
         alignas(64) float x[MAX_HEAD_DIM + LANES], value[MAX_HEAD_DIM + LANES];
         const std::int64_t row = args.stride * token;
         for (int head = 0; head < heads + kv_heads; ++head) {
@@ -49,7 +48,7 @@ inline void rotary(const RotaryArgs* record) {
             read_row(args.qkv, row + (head + kv_heads) * dim, args.dtype, dim, value);
             put(pool, slots[token], head - heads, x, value);
         }
-    }
+    });
 }
 
 }  // namespace evenflow::EVENFLOW_ISA

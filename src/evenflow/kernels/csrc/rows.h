@@ -4,17 +4,16 @@
 #pragma once
 
 #include "activations.h"
-#include "buffer.h"
+#include "shares.h"
 
 namespace evenflow::EVENFLOW_ISA {
 
-// A parallel region costs some microseconds: below this many elements one thread is faster.
+// Below this many elements one thread is faster.
 constexpr std::int64_t PARALLEL_ELEMENTS = 16384;
 
 template <class Body>
 EVENFLOW_INLINE void each_row(int rows, int dim, Body&& body) {
-#pragma omp parallel for schedule(static) if (std::int64_t(rows) * dim >= PARALLEL_ELEMENTS)
-    for (int row = 0; row < rows; ++row) body(row);
+    share_rows(rows, std::int64_t(rows) * dim >= PARALLEL_ELEMENTS, body);
 }
 
 // 1 / sqrt(mean(x^2) + eps); x has zeros up to a multiple of 16.

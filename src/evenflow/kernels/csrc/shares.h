@@ -50,4 +50,20 @@ class Shares {
     static bool holds(std::uint64_t left) { return std::int32_t(std::uint32_t(left)) < std::int32_t(left >> 32); }
 };
 
+// body(row) for every row, by all threads if `parallel`: a region costs some microseconds, which few rows are not worth.
+template <class Body>
+EVENFLOW_INLINE void share_rows(int rows, bool parallel, Body&& body) {
+    if (!parallel) {
+        for (int row = 0; row < rows; ++row) body(row);
+        return;
+    }
+    constexpr int PIECE = 4;
+    const Shares pieces((rows + PIECE - 1) / PIECE);
+#pragma omp parallel
+    pieces.work([&](int piece) {
+        const int begin = piece * PIECE, end = rows - begin < PIECE ? rows : begin + PIECE;
+        for (int row = begin; row < end; ++row) body(row);
+    });
+}
+
 }  // namespace evenflow::EVENFLOW_ISA
