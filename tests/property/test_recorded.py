@@ -2,7 +2,7 @@
 expired and shed requests, changes of policy, and prefixes (of prompts and of answers) that requests share."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import msgspec
@@ -140,7 +140,7 @@ def test_another_decision_is_found_and_named() -> None:
     at = [index for index, event in enumerate(events) if isinstance(event, StepRecord)][20]
     record = events[at]
     assert isinstance(record, StepRecord)
-    events[at] = replace(record, scheduled=record.scheduled[:-1])
+    events[at] = record._replace(scheduled=record.scheduled[:-1])
     difference = repeated(events).difference
     assert difference is not None
     assert (difference.step, difference.field) == (record.step, "scheduled")

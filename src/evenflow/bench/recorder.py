@@ -7,7 +7,6 @@ What the engine has just made is warm either way, so a step's events are made ag
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +22,12 @@ _SWEPT_BYTES: Final = 32 * 2**20
 
 
 class Recorder:
-    """The log and all folds. `log_seconds` and `folds_seconds` are what they took so far."""
+    """The log and all folds. `log_seconds` and `folds_seconds` are what they took so far, by the stopwatch."""
 
-    def __init__(self, path: Path, *, flush_seconds: float = 1.0) -> None:
+    def __init__(
+        self, path: Path, *, flush_seconds: float = 1.0, stopwatch: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._stopwatch = stopwatch
         spans = SpanFold()
         self.log = EventLogWriter(path, flush_seconds=flush_seconds)
         self._observer = Observer(spans=spans, metrics=Metrics("bench", spans=spans))
@@ -37,21 +39,21 @@ class Recorder:
         return self.log_seconds + self.folds_seconds
 
     def take(self, events: Sequence[Event]) -> None:
-        began = time.perf_counter()
+        began = self._stopwatch()
         self.log.write(events)
-        written = time.perf_counter()
+        written = self._stopwatch()
         self._observer.feed(events)
         self.log_seconds += written - began
-        self.folds_seconds += time.perf_counter() - written
+        self.folds_seconds += self._stopwatch() - written
 
     def settle(self) -> None:
         """What was put off is a part of the cost."""
-        began = time.perf_counter()
+        began = self._stopwatch()
         self.log.flush()
-        written = time.perf_counter()
+        written = self._stopwatch()
         self._observer.settle()
         self.log_seconds += written - began
-        self.folds_seconds += time.perf_counter() - written
+        self.folds_seconds += self._stopwatch() - written
 
 
 def by_step(events: Iterable[Event]) -> list[tuple[Event, ...]]:
@@ -89,5 +91,4 @@ def _made_again(event: Event) -> Event:
     """Equal, but of new numbers."""
     # ...: an event's class takes what its own fields hold.
     make: Callable[..., Event] = type(event)
-    values = [getattr(event, field.name) for field in fields(event)]
-    return make(*(value + 0.0 if isinstance(value, float) else value for value in values))
+    return make(*(value + 0.0 if isinstance(value, float) else value for value in event))

@@ -1,8 +1,9 @@
-"""What recording costs: W1 with the event log and all folds against W1 without, in one process, step by step in turns.
+"""What recording would cost if all of it stood in the engine's way: in one process, step by step in turns.
 
-Two engines on one model play the same load. After each step of the one that records, its events go where a server's
-front sends them: into the log file, the metrics, the tails by group and the memory of the latest events. A server does
-this in another process than the engine; here it stands in the engine's way, so the loss is the most that it can be.
+Two engines on one model play W1. After each step of the one that records, its events go where a server's front sends
+them: into the log file, the metrics, the tails by group and the memory of the latest events. A server does this in
+another process than the engine (served_recording.py is about that); here nothing else runs meanwhile and every cache is
+cold, so this is the most that it can be, and it is the same work.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +15,13 @@ from typing import TypeGuard
 from evenflow.bench.policies.loads import w1_load, warm_up
 from evenflow.bench.policies.play import Played, engine_on, play_in_turns
 from evenflow.bench.recorder import Recorder, by_step, replayed
+from evenflow.bench.served_recording import MOST_LOSS, MOST_MICROSECONDS, POLICY
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.policy.presets import policy_of
 from evenflow.engine.build import load_model
 from evenflow.engine.config import EngineConfig
 from evenflow.workload.peer_format import PeerRequest
 
-_POLICY = "evenflow-throughput"
-MOST_LOSS = 0.02
-MOST_MICROSECONDS = 20.0
 _DECODING_STEPS = 2000
 _GOES = 5
 # The clock goes on in the other engine's turns: two seconds of it are one of this engine's.
@@ -55,6 +54,7 @@ class RecordingCost:
 
     @property
     def met(self) -> bool:
+        """Whether it would do even so."""
         return self.loss <= MOST_LOSS and self.us_per_step <= MOST_MICROSECONDS
 
 
@@ -71,13 +71,13 @@ def measure(
     # Every round brings the same prompts again.
     config = replace(config, prefix_caching=config.prefix_caching is True)
     model = load_model(config)
-    engines = {name: engine_on(model, config, policy_of(_POLICY)) for name in ("plain", "recording")}
+    engines = {name: engine_on(model, config, policy_of(POLICY)) for name in ("plain", "recording")}
     for name, core in engines.items():
         progress(f"warming up: {name}")
         warm_up(core, model.vocab_size, 0)
     found, events = [], tuple[Event, ...]()
     for number in range(rounds):
-        progress(f"round {number + 1} of {rounds}")
+        progress(f"round {number + 1} of {rounds}, in one process")
         recorder = Recorder(log, flush_seconds=_FLUSH_SECONDS)
         with recorder.log:
             # Who begins would have the machine to itself at the end: they take turns at that too.
@@ -111,7 +111,7 @@ def _decoding(step: StepRecord, log: Path) -> float:
     """Microseconds per step, the best of some goes."""
     seconds = step.end - step.start
     steps = [
-        (replace(step, step=step.step + n, start=step.start + n * seconds, end=step.end + n * seconds),)
+        (step._replace(step=step.step + n, start=step.start + n * seconds, end=step.end + n * seconds),)
         for n in range(_DECODING_STEPS)
     ]
     return sum(replayed(steps, log, goes=_GOES))

@@ -97,6 +97,10 @@ class KVCacheManager:
     def num_free_host_blocks(self) -> int:
         return self._host.num_free
 
+    def num_free(self) -> tuple[int, int]:
+        """Free blocks and free host blocks."""
+        return self._pool.num_free, self._host.num_free
+
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 

@@ -156,7 +156,7 @@ _NOTHING_ASKED: Mapping[RequestId, Any] = MappingProxyType({})  # Any: of either
 
 
 class StepOutcome(NamedTuple):
-    """The next token of every chunk with `samples`, and the log-probabilities that were asked for.
+    """The next token of every chunk with `samples`, in the order of the chunks, and the log-probabilities asked for.
 
     `prompt_logprobs[id]` has one entry per prompt token whose *next*-token distribution this chunk computed and that is
     itself a prompt token: for a chunk over positions a .. b-1, the entries of positions a+1 .. b (cut at the prompt).

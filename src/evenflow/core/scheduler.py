@@ -122,6 +122,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         return self._house.line.num_waiting
 
+    def occupancy(self) -> tuple[int, int, int, int]:
+        """Running, waiting, free blocks, free host blocks: what a step's record asks, in one call."""
+        house = self._house
+        return len(house.running), house.line.num_waiting, *self._kv.num_free()
+
     @property
     def kv(self) -> KVCacheManager:
         return self._kv

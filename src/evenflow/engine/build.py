@@ -74,10 +74,10 @@ class _Built:
     kv_dtype: str | None = None
 
 
-def build_core(config: EngineConfig) -> tuple[EngineCore, EngineFacts]:
-    """Raises `ModelError` or `ConfigError`; takes as long as loading the model does."""
+def build_core(config: EngineConfig, *, keeps_log: bool = True) -> tuple[EngineCore, EngineFacts]:
+    """Raises `ModelError` or `ConfigError`; takes as long as loading the model does. `keeps_log`: see EngineCore."""
     built = _BUILDERS[config.executor](config)
-    core = assemble(built.resolved, built.executor, paranoid=config.paranoid)
+    core = assemble(built.resolved, built.executor, paranoid=config.paranoid, keeps_log=keeps_log)
     facts = _facts(built)
     core.announce(facts.settings)
     return core, facts

@@ -7,14 +7,15 @@ The world around it (clock, executor, where commands come from, where results go
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import repeat
 
 from evenflow.core.errors import PolicyError, PolicyProblem, RequestError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
 from evenflow.core.kv_cache import KVCacheManager
 from evenflow.core.leap import Steady
-from evenflow.core.plan import RequestOutput, StepOutcome, StepPlan
+from evenflow.core.plan import Chunk, RequestOutput, StepOutcome, StepPlan
 from evenflow.core.policy.table import policy_from_table, policy_to_table
 from evenflow.core.ports import Clock, Executor
 from evenflow.core.request import FinishReason, RequestId
@@ -28,6 +29,7 @@ Fed = tuple[tuple[tuple[RequestId, int], ...], tuple[RequestId, ...]]
 """Of one step: (request, tokens) in plan order, and who got a token."""
 
 _NO_NEWS = StepResult()
+_step_record = partial(tuple.__new__, StepRecord)  # of its fields, in the order of events.py
 
 
 class EngineCore:
@@ -58,7 +60,9 @@ class EngineCore:
         self._check_every_step = check_every_step
         self._stopwatch = stopwatch
         self._keeps_log = keeps_log
-        self._fed = _FedBefore()
+        self._fed = FedBefore()
+        self._num_blocks = scheduler.kv.num_blocks
+        self._num_host_blocks = scheduler.kv.num_host_blocks
 
     @property
     def has_work(self) -> bool:
@@ -154,7 +158,7 @@ class EngineCore:
                 seconds = starts[index], ends[index], device_seconds[index]
                 records.append(self._leapt(what, fed, (first_step + index, index), used, seconds))
             used = kv.num_blocks - kv.num_free_blocks  # once those of the last step have ended, whose events precede it
-            records[-1] = replace(records[-1], running=self._scheduler.num_running, kv_blocks_used=used)
+            records[-1] = records[-1]._replace(running=self._scheduler.num_running, kv_blocks_used=used)
             self._events[:0] = records[:-1]
             self._events.append(records[-1])
         if self._check_every_step:
@@ -216,59 +220,88 @@ class EngineCore:
     def _record(
         self, plan: StepPlan, outcome: StepOutcome, start: float, end: float, schedule_seconds: float
     ) -> StepRecord:
-        kv = self._scheduler.kv
-        scheduled, emitted = self._fed.told(plan, outcome)
-        return StepRecord(
-            step=plan.step,
-            start=start,
-            end=end,
-            prefill_tokens=plan.num_prefill_tokens,
-            decode_tokens=plan.num_decode_tokens,
-            attended_context_tokens=plan.attended_context_tokens,
-            decode_context_tokens=plan.decode_context_tokens,
-            num_scheduled=len(plan.chunks),
-            running=self._scheduler.num_running,
-            waiting=self._scheduler.num_waiting,
-            kv_blocks_used=kv.num_blocks - kv.num_free_blocks,
-            kv_blocks_total=kv.num_blocks,
-            host_blocks_used=kv.num_host_blocks - kv.num_free_host_blocks,
-            host_blocks_total=kv.num_host_blocks,
-            token_budget=plan.token_budget,
-            preemptions=len(plan.preempted),
-            cached_tokens=plan.num_cached_tokens,
-            swapped_out_blocks=len(plan.swap_out),
-            swapped_in_blocks=len(plan.swap_in),
-            schedule_seconds=schedule_seconds,
-            device_seconds=outcome.device_seconds,
-            swap_seconds=outcome.swap_seconds,
-            scheduled=scheduled,
-            emitted=emitted,
-            left_out=plan.left_out,
-            doors=plan.doors,
+        # What is looked up here comes from memory: a model's weights have just swept the caches. So tuples are taken
+        # apart at once, and the scheduler is asked once.
+        (
+            step,
+            chunks,
+            token_budget,
+            num_prefill_tokens,
+            num_decode_tokens,
+            attended_context_tokens,
+            decode_context_tokens,
+            num_cached_tokens,
+            _entered,
+            _left,
+            preempted,
+            swap_out,
+            swap_in,
+            left_out,
+            doors,
+        ) = plan
+        sampled, _, _, device_seconds, swap_seconds = outcome
+        running, waiting, num_free_blocks, num_free_host_blocks = self._scheduler.occupancy()
+        scheduled, emitted = self._fed.told(chunks, sampled, only_decodes=num_prefill_tokens == 0)
+        return _step_record(
+            (
+                step,
+                start,
+                end,
+                num_prefill_tokens,
+                num_decode_tokens,
+                attended_context_tokens,
+                decode_context_tokens,
+                len(chunks),
+                running,
+                waiting,
+                self._num_blocks - num_free_blocks,
+                self._num_blocks,
+                self._num_host_blocks - num_free_host_blocks,
+                self._num_host_blocks,
+                token_budget,
+                len(preempted),
+                num_cached_tokens,
+                len(swap_out),
+                len(swap_in),
+                schedule_seconds,
+                device_seconds,
+                swap_seconds,
+                scheduled,
+                emitted,
+                left_out,
+                doors,
+            )
         )
 
 
-class _FedBefore:
+class FedBefore:
     """Whom steps fed and gave a token, as records tell it: the same objects as before as long as it is the same.
 
     So a decoding batch of any size is one tuple for many records, and whoever reads them (the log, the folds, the pipe
-    to another process) sees in one comparison that nothing changed. Comparing ids costs half of building the pairs.
+    to another process) sees in one comparison that nothing changed. A step that only decodes feeds one token to each
+    of those that it gives one, in the order of its chunks: there the chunks need not be looked at, and a step of 64
+    streams takes 0.6 us if the batch stayed and 2 us if it changed, instead of 3.
     """
 
-    __slots__ = ("_emitted", "_ids", "_nums", "_scheduled")
+    __slots__ = ("_decoded", "_emitted", "_scheduled")
 
     def __init__(self) -> None:
-        self._ids: list[RequestId] = []
-        self._nums: list[int] = []
         self._scheduled: tuple[tuple[RequestId, int], ...] = ()
         self._emitted: tuple[RequestId, ...] = ()
+        self._decoded = False  # whether what was scheduled last is one token for each of the emitted
 
-    def told(self, plan: StepPlan, outcome: StepOutcome) -> Fed:
-        ids, nums = [chunk[0] for chunk in plan.chunks], [len(chunk[2]) for chunk in plan.chunks]
-        if ids != self._ids or nums != self._nums:
-            self._ids, self._nums = ids, nums
-            self._scheduled = tuple(zip(ids, nums, strict=True))
-        emitted = tuple(outcome.sampled)
+    def told(self, chunks: Sequence[Chunk], sampled: Iterable[RequestId], *, only_decodes: bool) -> Fed:
+        emitted = tuple(sampled)
+        only_decodes = only_decodes and len(emitted) == len(chunks)
         if emitted != self._emitted:
             self._emitted = emitted
+        elif only_decodes and self._decoded:
+            return self._scheduled, self._emitted
+        if only_decodes:
+            scheduled = tuple(zip(emitted, repeat(1)))
+        else:
+            scheduled = tuple([(chunk[0], len(chunk[2])) for chunk in chunks])
+        if scheduled != self._scheduled:
+            self._scheduled = scheduled
+        self._decoded = only_decodes
         return self._scheduled, self._emitted

@@ -6,7 +6,7 @@ also after an `Abort`. An `Abort` of an unknown or finished request is no error:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from evenflow.core import errors
 from evenflow.core.errors import EngineUnavailable, EvenflowError, PolicyProblem, QueueFull, RequestError
@@ -77,9 +77,8 @@ class PolicyAnswer:
     problems: tuple[PolicyProblem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """What one turn of the loop gave."""
+class StepResult(NamedTuple):
+    """What one turn of the loop gave. (A NamedTuple as its outputs are: every step makes one.)"""
 
     outputs: tuple[RequestOutput, ...] = ()
     events: tuple[Event, ...] = ()

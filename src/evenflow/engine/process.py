@@ -33,10 +33,11 @@ from evenflow.engine.build import build_core
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.core import EngineCore
 from evenflow.engine.loop import run
-from evenflow.engine.messages import Abort, Add, AskPolicy, Command, InboxClosed, StepResult
+from evenflow.engine.messages import Abort, Add, AskPolicy, Command, Inbox, InboxClosed, StepResult
 from evenflow.engine.transport import Failed, FrameReader, FrameWriter, Message, Ready, Start
 
 CoreBuilder = Callable[[EngineConfig], tuple[EngineCore, EngineFacts]]
+Loop = Callable[[EngineCore, Inbox, Callable[[StepResult], None]], None]
 
 MAX_BACKLOG_BYTES = 64 * 2**20
 _RECEIVE_BYTES = 1 << 16
@@ -154,14 +155,17 @@ def giving_way(
     return deliver_and_give_way
 
 
-def serve(sock: socket.socket, build: CoreBuilder) -> int:
-    """Build the engine that the front asks for and run it until the front is gone. Returns the exit status."""
+def serve(sock: socket.socket, build: CoreBuilder, loop: Loop = run) -> int:
+    """Build the engine that the front asks for and run it until the front is gone. Returns the exit status.
+
+    `loop` is the engine's; who wants to look on wraps it.
+    """
     channel = FrontChannel(sock)
     try:
         config = channel.start().config
         core, facts = build(config)
         channel.deliver(Ready(facts))
-        run(core, channel, giving_way(channel.deliver) if takes_every_core(config.threads) else channel.deliver)
+        loop(core, channel, giving_way(channel.deliver) if takes_every_core(config.threads) else channel.deliver)
     except InboxClosed:
         return 0
     except Exception as error:
@@ -172,14 +176,14 @@ def serve(sock: socket.socket, build: CoreBuilder) -> int:
     return 0
 
 
-def main(argv: Sequence[str], build: CoreBuilder = build_core) -> int:
+def main(argv: Sequence[str], build: CoreBuilder = build_core, loop: Loop = run) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _die_with_parent()
     faulthandler.enable()
     with socket.socket(fileno=int(argv[1])) as sock:
         sock.set_inheritable(False)
-        return serve(sock, build)
+        return serve(sock, build, loop)
 
 
 def _die_with_parent() -> None:

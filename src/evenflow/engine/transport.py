@@ -5,15 +5,16 @@
 `kind` is the message's place in `_MESSAGES`. A step, whatever it gave, is one frame, so each side pays for one write,
 one wake-up and one read per step. Decoding is strict: a frame of another shape than its type is a `TransportError`.
 
-msgspec packs the core's dataclasses and tuples as they are, but takes no union of dataclasses: an event is packed as
-its place in `_EVENTS` and its own bytes. A step's record that fed whom the record before it fed, and gave them what it
-gave, says only that (`_SAME_AGAIN`): of 120 requests that decode it is 8 us instead of 25 us for the reader, and one
-tuple in his memory instead of one per step. So the frames of one connection are read in the order they were written in.
+msgspec packs the core's dataclasses and tuples as they are, but reads no union of them: an event is packed beside its
+place in `_EVENTS`, and read once that is known. A step is packed in one call, whatever is in it: the next step waits
+for that, and a model's weights have just swept the caches. A step's record that fed whom the record before it fed, and
+gave them what it gave, says only that (`_SAME_AGAIN`): of 120 requests that decode it is 8 us instead of 25 us for the
+reader, and one tuple in his memory instead of one per step. So the frames of one connection are read in the order they
+were written in.
 """
 
 import struct
-from dataclasses import dataclass, fields
-from operator import attrgetter
+from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -56,14 +57,11 @@ class Failed:
     message: str
 
 
-class _PackedEvent(NamedTuple):
-    kind: int
-    payload: msgspec.Raw
-
-
 class _PackedStep(NamedTuple):
+    """An event is its kind, and what that has."""
+
     outputs: tuple[RequestOutput, ...]
-    events: tuple[_PackedEvent, ...]
+    events: tuple[tuple[int, msgspec.Raw], ...]
     refusals: tuple[Refusal, ...]
     answers: tuple[PolicyAnswer, ...]
 
@@ -81,16 +79,15 @@ _DECODERS: list[msgspec.msgpack.Decoder[Any]] = [
 ]
 _EVENT_DECODERS: list[msgspec.msgpack.Decoder[Any]] = [msgspec.msgpack.Decoder(event) for event in _EVENTS]
 
-
 _SAME_AGAIN = len(_EVENTS)
-_FED = ("scheduled", "emitted")
-_OTHER_FIELDS = [field for field in fields(StepRecord) if field.name not in _FED]
-_FED_AT = [field.name for field in fields(StepRecord)].index("scheduled")
-assert [field.name for field in fields(StepRecord)][_FED_AT : _FED_AT + 2] == list(_FED)
-_other_values = attrgetter(*(field.name for field in _OTHER_FIELDS))
+_FED_AT = StepRecord._fields.index("scheduled")
+_FED_END = _FED_AT + 2
+assert StepRecord._fields[_FED_AT:_FED_END] == ("scheduled", "emitted")
+_OTHER_TYPES = list(StepRecord.__annotations__.values())
+del _OTHER_TYPES[_FED_AT:_FED_END]
 # A tuple type that is made from the record's fields is no type that a checker knows.
 _other_decoder: msgspec.msgpack.Decoder[tuple[Any, ...]] = msgspec.msgpack.Decoder(
-    tuple.__class_getitem__(tuple(field.type for field in _OTHER_FIELDS))
+    tuple.__class_getitem__(tuple(_OTHER_TYPES))
 )
 _Fed = tuple[tuple[tuple[RequestId, int], ...], tuple[RequestId, ...]]
 
@@ -122,17 +119,19 @@ class FrameWriter:
             raise
         return _HEADER.pack(len(payload), _KIND_OF[type(message)]) + payload
 
-    def _pack_step(self, result: StepResult) -> _PackedStep:
-        events = tuple(map(self._pack_event, result.events))
-        return _PackedStep(result.outputs, events, result.refusals, result.answers)
-
-    def _pack_event(self, event: Event) -> _PackedEvent:
-        if isinstance(event, StepRecord):
-            last, self._fed = self._fed, (event.scheduled, event.emitted)
-            # The engine tells the same with the same objects; to compare what is in them would cost what it saves.
-            if last is not None and last[0] is event.scheduled and last[1] is event.emitted:
-                return _PackedEvent(_SAME_AGAIN, msgspec.Raw(_encode(_other_values(event))))
-        return _PackedEvent(_EVENT_KIND_OF[type(event)], msgspec.Raw(_encode(event)))
+    def _pack_step(self, result: StepResult) -> tuple[object, ...]:
+        """As a `_PackedStep` is read."""
+        events: list[tuple[int, Event | tuple[object, ...]]] = []
+        for event in result.events:
+            if type(event) is StepRecord:
+                last, fed = self._fed, (event[_FED_AT], event[_FED_AT + 1])
+                # The engine tells the same with the same objects; to compare what is in them would cost what it saves.
+                if last is not None and last[0] is fed[0] and last[1] is fed[1]:
+                    events.append((_SAME_AGAIN, event[:_FED_AT] + event[_FED_END:]))
+                    continue
+                self._fed = fed
+            events.append((_EVENT_KIND_OF[type(event)], event))
+        return result.outputs, events, result.refusals, result.answers
 
 
 class FrameReader:
@@ -171,13 +170,14 @@ class FrameReader:
             raise TransportError(f"a frame of kind {kind} does not decode: {error}") from error
         return message
 
-    def _unpack_event(self, packed: _PackedEvent) -> Event:
-        if packed.kind == _SAME_AGAIN:
+    def _unpack_event(self, packed: tuple[int, msgspec.Raw]) -> Event:
+        kind, payload = packed
+        if kind == _SAME_AGAIN:
             if self._fed is None:
                 raise TransportError("a record is like the one before it, and there is none")
-            values = _other_decoder.decode(packed.payload)
-            return StepRecord(*(*values[:_FED_AT], *self._fed, *values[_FED_AT:]))
-        event: Event = _EVENT_DECODERS[packed.kind].decode(packed.payload)
+            values = _other_decoder.decode(payload)
+            return StepRecord._make(values[:_FED_AT] + self._fed + values[_FED_AT:])
+        event: Event = _EVENT_DECODERS[kind].decode(payload)
         if isinstance(event, StepRecord):
             self._fed = event.scheduled, event.emitted
         return event

@@ -8,7 +8,6 @@ goes, so most lines are of a length that does not grow with the batch, and most 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from operator import attrgetter, itemgetter
 from typing import Annotated, Any, Literal, get_args
 
@@ -66,13 +65,13 @@ _DEFAULTS: Mapping[type[Event], Mapping[str, object]] = {
 def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
     defaults = _DEFAULTS.get(event_class, {})
     specs: list[tuple[str, Any] | tuple[str, Any, Any]] = []  # Any: here a field's type is a value
-    for field in fields(event_class):
-        if field.name not in defaults:
-            specs.append((field.name, _bounded(event_class, field.name, field.type)))
-        elif defaults[field.name] is None:
-            specs.append((field.name, _FED.get(field.name, field.type) | None, None))
+    for name, kind in event_class.__annotations__.items():
+        if name not in defaults:
+            specs.append((name, _bounded(event_class, name, kind)))
+        elif defaults[name] is None:
+            specs.append((name, _FED.get(name, kind) | None, None))
         else:
-            specs.append((field.name, field.type, defaults[field.name]))
+            specs.append((name, kind, defaults[name]))
     return msgspec.defstruct(
         event_class.__name__,
         specs,
@@ -84,21 +83,13 @@ def _line_class(event_class: type[Event]) -> type[msgspec.Struct]:
     )
 
 
-_LINE_CLASSES: Mapping[type, type[msgspec.Struct]] = {cls: _line_class(cls) for cls in _EVENT_CLASSES}
+_LINE_CLASSES: Mapping[type[Event], type[msgspec.Struct]] = {cls: _line_class(cls) for cls in _EVENT_CLASSES}
 _EVENT_OF_LINE: Mapping[type, type[Event]] = {line: cls for cls, line in _LINE_CLASSES.items()}
 _Values = Callable[[object], tuple[Any, ...]]  # Any: only ever handed to the class of the same fields, in order
-
-
-def _values(event_class: type[Event], until: int | None = None) -> _Values:
-    return attrgetter(*[field.name for field in fields(event_class)][:until])
-
-
-_VALUES: Mapping[type, _Values] = {line: _values(cls) for cls, line in _LINE_CLASSES.items()}
-_LINE_OF_EVENT = {cls: (line, _values(cls)) for cls, line in _LINE_CLASSES.items()}
-_SCHEDULED = [field.name for field in fields(StepRecord)].index("scheduled")
-assert [field.name for field in fields(StepRecord)][_SCHEDULED:] == ["scheduled", "emitted", "left_out", "doors"]
+_VALUES: Mapping[type, _Values] = {line: attrgetter(*cls._fields) for cls, line in _LINE_CLASSES.items()}
+_SCHEDULED = StepRecord._fields.index("scheduled")
+assert StepRecord._fields[_SCHEDULED:] == ("scheduled", "emitted", "left_out", "doors")
 _STEP_LINE = _LINE_CLASSES[StepRecord]
-_STEP_NUMBERS = _values(StepRecord, _SCHEDULED)
 _Scheduled = tuple[tuple[RequestId, int], ...]
 _NAME: Callable[[tuple[RequestId, int]], RequestId] = itemgetter(0)
 
@@ -133,13 +124,12 @@ class ToLines:
         self._emitted: tuple[RequestId, ...] | None = None  # of the last line
 
     def lines(self, events: Iterable[Event]) -> list[msgspec.Struct]:
-        lines, step, line_of_event = [], self._step, _LINE_OF_EVENT
+        lines, step, line_of = [], self._step, _LINE_CLASSES
         for event in events:
             if isinstance(event, StepRecord):
                 lines.append(step(event))
             else:
-                line, values = line_of_event[type(event)]
-                lines.append(line(*values(event)))
+                lines.append(line_of[type(event)](*event))
         return lines
 
     def _step(self, record: StepRecord) -> msgspec.Struct:
@@ -151,7 +141,7 @@ class ToLines:
         if emitted is not self._last_emitted:
             self._last_emitted = emitted
             self._emitted = None if emitted == last.everyone else emitted
-        return _STEP_LINE(*_STEP_NUMBERS(record), scheduled, self._emitted, record.left_out, record.doors)
+        return _STEP_LINE(*record[:_SCHEDULED], scheduled, self._emitted, record.left_out, record.doors)
 
 
 class FromLines:

@@ -7,7 +7,6 @@ The first life keeps its name, so a log in which no id was used again comes thro
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from evenflow.core.events import (
     Arrived,
@@ -39,16 +38,14 @@ def distinct_lives(events: Iterable[Event]) -> Iterator[Event]:
 def _renamed(event: Event, names: dict[RequestId, RequestId]) -> Event:
     match event:
         case Arrived() | Scheduled() | FirstToken() | Finished() if event.request_id in names:
-            return replace(event, request_id=names[event.request_id])
+            return event._replace(request_id=names[event.request_id])
         case Preempted():
-            return replace(
-                event,
+            return event._replace(
                 request_id=names.get(event.request_id, event.request_id),
                 for_request=names.get(event.for_request, event.for_request),
             )
         case StepRecord():
-            return replace(
-                event,
+            return event._replace(
                 scheduled=tuple((names.get(each, each), num) for each, num in event.scheduled),
                 emitted=tuple(names.get(each, each) for each in event.emitted),
                 left_out=tuple(
@@ -57,6 +54,6 @@ def _renamed(event: Event, names: dict[RequestId, RequestId]) -> Event:
                 doors=tuple(each._replace(head=names.get(each.head, each.head)) for each in event.doors),
             )
         case PolicyChanged():
-            return replace(event, moved=tuple((names.get(each, each), flow) for each, flow in event.moved))
+            return event._replace(moved=tuple((names.get(each, each), flow) for each, flow in event.moved))
         case Arrived() | Scheduled() | FirstToken() | Finished() | Rejected() | ConfigChanged():
             return event  # a refused one had no life

@@ -7,7 +7,6 @@ columns. Parquet needs pyarrow, and knows each column's type.
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
@@ -34,9 +33,9 @@ def _column_type(annotation: object) -> type:
 def _columns() -> dict[str, type]:
     found: dict[str, type] = {"log": str, "event": str}
     for event_class in get_args(Event):
-        for field in fields(event_class):
-            column_type = _column_type(field.type)
-            assert found.setdefault(field.name, column_type) is column_type, field.name
+        for name, kind in event_class.__annotations__.items():
+            column_type = _column_type(kind)
+            assert found.setdefault(name, column_type) is column_type, name
     return found
 
 
@@ -47,8 +46,8 @@ _encode = msgspec.json.Encoder().encode
 def row_of(event: Event, log: str) -> dict[str, Value]:
     """`log` says which file the event is from."""
     row: dict[str, Value] = {"log": log, "event": type(event).__name__}
-    for name in type(event).__slots__:
-        row[name] = _value(getattr(event, name))
+    for name, value in zip(event._fields, event, strict=True):
+        row[name] = _value(value)
     return row
 
 

@@ -10,7 +10,7 @@ from math import isnan
 from typing import get_args
 
 from evenflow.core.errors import ConfigError
-from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, PolicyChanged, StepRecord
+from evenflow.core.events import Arrived, ConfigChanged, Event, Finished, PolicyChanged, Rejected, StepRecord
 from evenflow.core.request import RequestId
 from evenflow.observe.story import engine_ids
 
@@ -67,7 +67,7 @@ class _Selection:
         if self._begin is None:
             self._begin = event.start if isinstance(event, StepRecord) else time
         about_them = not self._by_request or self._concerns_them(event)
-        step = event.step if hasattr(event, "step") else self._next_step
+        step = self._next_step if isinstance(event, (Arrived, Rejected, ConfigChanged)) else event.step
         if isinstance(event, StepRecord):
             self._next_step = event.step + 1
             self._living.difference_update(self._ended)

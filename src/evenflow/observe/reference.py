@@ -6,7 +6,6 @@ python -m evenflow.observe.reference docs/reference
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args
@@ -110,7 +109,8 @@ def events_page() -> str:
     ]
     for event_class in get_args(Event):
         lines += ["", f"## {event_class.__name__}", "", *_doc(event_class)]
-        lines += _table(("field", "type"), ((f"`{f.name}`", f"`{_type(f.type)}`") for f in fields(event_class)))
+        kinds = event_class.__annotations__
+        lines += _table(("field", "type"), ((f"`{name}`", f"`{_type(kind)}`") for name, kind in kinds.items()))
     lines += ["", "## Values", ""]
     lines += _table(
         ("type", "values"),
@@ -130,9 +130,8 @@ def events_page() -> str:
 
 
 def _doc(event_class: type) -> list[str]:
-    assert is_dataclass(event_class)
     doc = inspect.cleandoc(event_class.__doc__ or "")
-    # dataclass() writes the signature where there is no docstring.
+    # A NamedTuple says its signature where there is no docstring.
     return [] if doc.startswith(f"{event_class.__name__}(") else [*doc.splitlines(), ""]
 
 

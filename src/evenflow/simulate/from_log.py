@@ -18,7 +18,7 @@ def cost_of_log(log: EventLog, model: str) -> StepCost:
     settings: dict[str, str] = dict(log.header.settings)
     for event in log:
         if isinstance(event, StepRecord):
-            events.append(replace(event, scheduled=event.scheduled[:1], emitted=(), left_out=(), doors=()))
+            events.append(event._replace(scheduled=event.scheduled[:1], emitted=(), left_out=(), doors=()))
         elif isinstance(event, ConfigChanged):
             settings = dict(event.settings)
     said = settings.get("block_size", "")

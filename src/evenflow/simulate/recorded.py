@@ -14,7 +14,7 @@ What the log cannot say is what a request that never ended in it would have shar
 import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, cast
 
 from evenflow.core.errors import EvenflowError
@@ -124,9 +124,9 @@ class _RecordedExecutor:
 
 
 _SAME = [
-    field.name
-    for field in fields(StepRecord)
-    if field.name not in ("schedule_seconds", "device_seconds", "swap_seconds", "start", "end")
+    name
+    for name in StepRecord._fields
+    if name not in ("schedule_seconds", "device_seconds", "swap_seconds", "start", "end")
 ]
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from evenflow.bench import recorder, recording
 from evenflow.bench.recorder import by_step, replayed
-from evenflow.bench.recording import MOST_LOSS, MOST_MICROSECONDS, RecordingCost, measure
+from evenflow.bench.recording import RecordingCost, measure
+from evenflow.bench.served_recording import MOST_LOSS, MOST_MICROSECONDS
 from evenflow.core.events import Finished, StepRecord
 from evenflow.engine.config import Dtype, EngineConfig
 from evenflow.observe.log import read_log

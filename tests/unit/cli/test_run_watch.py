@@ -1,6 +1,5 @@
 """What a load run is doing, from the client's side and the engine's."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from evenflow.cli.run_watch import Phase, RunWatch, StepFold
@@ -17,7 +16,7 @@ NAME = RequestId("cmpl-demo-00")
 def fed(number: int, *, emitted: bool) -> StepRecord:
     """A step that computed four tokens of the request."""
     record = step(number, float(number), number + 1.0, emitted="a")
-    return replace(record, scheduled=((NAME, 4),), emitted=(NAME,) if emitted else ())
+    return record._replace(scheduled=((NAME, 4),), emitted=(NAME,) if emitted else ())
 
 
 def test_each_iteration_has_the_requests_that_the_engine_says_it_ran() -> None:

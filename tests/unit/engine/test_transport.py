@@ -86,11 +86,9 @@ def _records_of(message: Message) -> list[StepRecord]:
 
 def test_a_record_like_the_last_one_is_short_comes_back_whole_and_shares_its_tuples() -> None:
     first = step(1, 0.0, 1.0, emitted="a" * 200)
-    again = dataclasses.replace(first, step=2, start=1.0, end=2.0)
+    again = first._replace(step=2, start=1.0, end=2.0)
     other = step(3, 2.0, 3.0, emitted="a" * 200)
-    results = [
-        StepResult((), (record,), (), ()) for record in (first, again, other, dataclasses.replace(other, step=4))
-    ]
+    results = [StepResult((), (record,), (), ()) for record in (first, again, other, other._replace(step=4))]
     writer, reader = FrameWriter(), FrameReader()
     frames = [writer.encode(result) for result in results]
     assert [len(frame) < 1000 for frame in frames] == [False, True, False, True]
@@ -113,7 +111,7 @@ def test_nothing_refers_to_a_frame_that_could_not_be_made() -> None:
     writer = FrameWriter()
     record = step(1, 0.0, 1.0, emitted="a")
     with pytest.raises(TransportError):
-        writer.encode(StepResult((), (record, dataclasses.replace(record, step=2**70)), (), ()))
+        writer.encode(StepResult((), (record, record._replace(step=2**70)), (), ()))
     assert FrameReader().feed(writer.encode(StepResult((), (record,), (), ()))) == [StepResult((), (record,), (), ())]
 
 

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -26,7 +25,7 @@ def named(view: str, tails: GroupTails, window: str = "start") -> dict[str, int]
 
 
 def life(name: str, at: float, *, tenant: str = "", prompt: int = 8) -> list[Event]:
-    came = replace(arrived(name, at, prompt=prompt), tenant=tenant)
+    came = arrived(name, at, prompt=prompt)._replace(tenant=tenant)
     return [
         came,
         scheduled(name, 1, at),

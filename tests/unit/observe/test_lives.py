@@ -1,7 +1,5 @@
 """An id that is used again is another request."""
 
-from dataclasses import replace
-
 from evenflow.core.events import Arrived, Event, PolicyChanged, Rejected
 from evenflow.core.plan import WaitReason
 from evenflow.core.request import RequestId
@@ -21,7 +19,7 @@ def life(first: int) -> list[Event]:
         scheduled("a", first, at),
         first_token("a", first, at + 0.5),
         step(first, at, at + 0.5, emitted="a", left_out="b"),
-        replace(preempted("b", first + 1, at + 0.6), for_request=A),
+        preempted("b", first + 1, at + 0.6)._replace(for_request=A),
         step(first + 1, at + 0.5, at + 1.0, fed="b", left_out="a", door=WaitReason.KV, head="a"),
         PolicyChanged(at + 1.0, first + 1, (), ((A, "x"), (B, "y"))),
         finished("a", first + 2, at + 1.5),

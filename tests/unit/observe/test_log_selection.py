@@ -3,7 +3,6 @@
 import csv
 import json
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def test_a_request_that_arrived_before_the_log_began_is_found() -> None:
 
 
 def test_a_class_or_tenant_is_its_requests_and_the_steps_of_their_lives() -> None:
-    mine = replace(arrived("a", 1.0), service_class="batch", tenant="me")
+    mine = arrived("a", 1.0)._replace(service_class="batch", tenant="me")
     events = (
         arrived("b", 0.0),
         step(1, 0.0, 1.0, emitted="b"),

@@ -22,5 +22,5 @@ def test_the_pages_are_written_where_asked(tmp_path: Path) -> None:
 
 
 def test_every_field_and_series_has_its_row() -> None:
-    assert all(f"| `{name}` |" in events_page() for name in StepRecord.__dataclass_fields__)
+    assert all(f"| `{name}` |" in events_page() for name in StepRecord._fields)
     assert "| `vllm:time_to_first_token_seconds` | histogram |" in metrics_page()

@@ -2,7 +2,6 @@
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,9 +52,9 @@ def test_what_a_server_recorded_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_an_id_that_was_used_again_is_two_requests(tmp_path: Path) -> None:
-    later = replace(arrived("a", 3.0, prompt=30), accepted_time=60.0)
+    later = arrived("a", 3.0, prompt=30)._replace(accepted_time=60.0)
     log: list[Event] = [arrived("a", 1.0), finished("a", 5), step(9, 40.0, 50.0), later]
-    log.append(replace(finished("a", 9), time=70.0, step=10))
+    log.append(finished("a", 9)._replace(time=70.0, step=10))
     trace = open_trace(written(tmp_path / "e.jsonl", log), Reading())
     assert trace.requests == (TraceRequest(0.0, 10, 5, name="a"), TraceRequest(2.0, 30, 9, name="a#2"))
     assert trace.num_rows == 2
@@ -96,7 +95,7 @@ def test_what_is_neither_is_told_by_the_reader_of_traces(tmp_path: Path) -> None
 
 def test_what_prompts_had_in_common_they_have_again(tmp_path: Path) -> None:
     started = ConfigChanged(0.0, (), (("block_size", 4),))
-    ends = [replace(finished(name, 5), content=content) for name, content in (("a", (7, 8, 9)), ("b", (7, 3)))]
+    ends = [finished(name, 5)._replace(content=content) for name, content in (("a", (7, 8, 9)), ("b", (7, 3)))]
     log: list[Event] = [started, arrived("a", 1.0), arrived("b", 2.0), *ends]
     first, second = open_trace(written(tmp_path / "e.jsonl", log), Reading()).requests
     assert first.prefix is not None

@@ -189,7 +189,7 @@ def test_a_log_without_its_beginning_cannot_be_simulated() -> None:
 def test_a_request_longer_than_the_context_of_its_engine_is_none_of_its_log() -> None:
     """Prompts are made of what a log says of them: of a forged length they would fill the memory."""
     forged = [
-        replace(event, num_prompt_tokens=10**12) if isinstance(event, Arrived) else event
+        event._replace(num_prompt_tokens=10**12) if isinstance(event, Arrived) else event
         for event in log("too few seats")
     ]
     for read in (logged_run, replay_log):

@@ -69,10 +69,15 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def warm_up(core: EngineCore, vocab_size: int, seed: int) -> None:
-    """Touch the memory, and show a policy that learns step times chunks and batches of many sizes."""
+    """Play `warm_up_load`."""
+    play(core, warm_up_load(vocab_size, seed))
+
+
+def warm_up_load(vocab_size: int, seed: int) -> list[Request]:
+    """What touches the memory, and shows a policy that learns step times chunks and batches of many sizes."""
     rng = Random(-1 - seed)
     sizes = [(64, 40), (200, 60), (900, 20), (400, 60), (64, 60), (1200, 10), (300, 60), (64, 60)]
-    play(core, [request(f"warm-{seed}-{i}", p, o, rng, vocab_size) for i, (p, o) in enumerate(sizes)])
+    return [request(f"warm-{seed}-{i}", p, o, rng, vocab_size) for i, (p, o) in enumerate(sizes)]
 
 
 def milliseconds(seconds: float) -> str:
