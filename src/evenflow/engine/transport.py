@@ -124,7 +124,8 @@ class FrameWriter:
         events: list[tuple[int, Event | tuple[object, ...]]] = []
         for event in result.events:
             if type(event) is StepRecord:
-                last, fed = self._fed, (event[_FED_AT], event[_FED_AT + 1])
+                last = self._fed
+                fed: Any = event[_FED_AT:_FED_END]  # Any: no checker knows the types in a slice
                 # The engine tells the same with the same objects; to compare what is in them would cost what it saves.
                 if last is not None and last[0] is fed[0] and last[1] is fed[1]:
                     events.append((_SAME_AGAIN, event[:_FED_AT] + event[_FED_END:]))
