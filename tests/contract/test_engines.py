@@ -67,10 +67,11 @@ def thread_link(config: EngineConfig) -> Link:
 
 @dataclass
 class World:
-    """One engine under test, and the events it has sent."""
+    """One engine under test, the events it has sent, and why it ended by itself if it did."""
 
     engine: EngineClient
     link: Link
+    lost: list[str]
     events: list[Event] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -115,7 +116,8 @@ class Kind:
 
     @asynccontextmanager
     async def over(self, link: Link) -> AsyncIterator[World]:
-        world = World(EngineClient(link, ByteTokenizer()), link)
+        lost: list[str] = []
+        world = World(EngineClient(link, ByteTokenizer(), lost=lost.append), link, lost)
         world.engine.subscribe(world.hear)
         try:
             yield world
@@ -441,6 +443,7 @@ def test_stopping_ends_open_streams_with_an_error(kind: Kind) -> None:
             with pytest.raises(EngineUnavailable, match="stopped"):
                 [delta async for delta in deltas]
         assert world.engine.state is EngineState.DEAD
+        assert world.lost == []  # it did not end by itself
 
     kind.play(scenario)
 
@@ -467,6 +470,7 @@ def test_a_step_that_raises_ends_every_stream_and_says_why(kind: Kind, capfd: py
                 await other
         assert world.engine.state is EngineState.DEAD
         assert "RuntimeError: the script says so" in (world.engine.death_reason or "")
+        assert world.lost == [world.engine.death_reason]
         with pytest.raises(EngineUnavailable, match="the script says so"):
             await read(world.engine, ask("abc", "later"))
 

@@ -4,7 +4,7 @@ What a test needs to know about scheduling it reads from the server's own event 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -82,3 +82,13 @@ def serving(folder: Path, *arguments: str) -> Iterator[RealServer]:
         url = process.url()
         with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE_SECONDS) as client:
             yield RealServer(process, url, log, client)
+
+
+def children_of(pid: int) -> list[int]:
+    children = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # gone meanwhile
+            # The name, in parentheses, may hold anything; the parent is the second field after it.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                children.append(int(stat.parent.name))
+    return children

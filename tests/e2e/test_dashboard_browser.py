@@ -1,5 +1,7 @@
 """The dashboard in a real browser: it loads without a complaint, moves with the load, and changes the policy."""
 
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ import pytest
 pytest.importorskip("websockets", reason="needs websockets (the extra `dev`)")
 
 from e2e.chromium import CHROMIUM, Page, page
-from e2e.real_server import MODEL, PATIENCE_SECONDS, SHADOW, RealServer, serving
+from e2e.real_server import MODEL, PATIENCE_SECONDS, SHADOW, RealServer, children_of, serving
 from evenflow.core.events import PolicyChanged, StepRecord
 
 pytestmark = [
@@ -115,6 +117,32 @@ def test_a_wrong_setting_is_answered_in_the_form(server: RealServer, dashboard: 
     )
     dashboard.until("document.getElementById('problem').textContent.includes('max_num_seqs')")
     assert server.events(PolicyChanged) == [] or dict(server.events(PolicyChanged)[-1].settings)["max_num_seqs"] != "-1"
+
+
+@pytest.mark.parametrize("slip", ["max_num_seqs", "=3", "order=fcfs priority"])
+def test_what_is_not_a_setting_is_said_and_nothing_is_sent(server: RealServer, dashboard: Page, slip: str) -> None:
+    changes = len(server.events(PolicyChanged))
+    dashboard.run(
+        f"document.getElementById('setting').value = {slip!r};document.getElementById('policy').requestSubmit()"
+    )
+    dashboard.until("document.getElementById('problem').textContent.includes('name=value')")
+    assert len(server.events(PolicyChanged)) == changes
+
+
+def test_an_engine_that_is_dead_and_a_server_that_is_gone_are_said(tmp_path: Path) -> None:
+    with serving(tmp_path, *SHADOW, "--admin-key", ADMIN_KEY) as server, page(tmp_path / "profile") as opened:
+        opened.open(f"{server.url}/dashboard", before=f"sessionStorage.setItem('evenflow-admin-key', '{ADMIN_KEY}')")
+        opened.until("document.getElementById('settings').rows.length > 10")
+        (engine,) = children_of(server.process.pid)
+        os.kill(engine, signal.SIGKILL)
+        opened.until("document.getElementById('state').textContent.includes('the engine is dead')")
+        server.process.ask_to_end()
+        server.process.wait(PATIENCE_SECONDS)
+        opened.run(
+            "document.getElementById('setting').value = 'max_num_seqs=3';"
+            "document.getElementById('policy').requestSubmit()"
+        )
+        opened.until("document.getElementById('problem').textContent.includes('does not answer')")
 
 
 # Feeds the page what a server would say of many requests, each of three steps.

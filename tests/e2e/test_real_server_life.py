@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from e2e.real_server import FRANCE, MODEL, PATIENCE_SECONDS, REAL, SEATS, SHADOW, RealServer, serving
+from e2e.real_server import FRANCE, MODEL, PATIENCE_SECONDS, REAL, SEATS, SHADOW, RealServer, children_of, serving
 from evenflow.core.events import Finished, FirstToken, Scheduled, StepRecord
 from evenflow.core.request import FinishReason
 
@@ -165,16 +165,6 @@ def test_a_signal_lets_streams_finish_and_refuses_new_requests(tmp_path: Path) -
         assert server.events(StepRecord)[-1].kv_blocks_used == 0
 
 
-def children_of(pid: int) -> list[int]:
-    children = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # gone meanwhile
-            # The name, in parentheses, may hold anything; the parent is the second field after it.
-            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
-                children.append(int(stat.parent.name))
-    return children
-
-
 def test_a_dead_engine_ends_streams_with_an_error_and_is_said(tmp_path: Path) -> None:
     with serving(tmp_path, *SHADOW) as server:
         with server.client.completions.create(
@@ -193,3 +183,4 @@ def test_a_dead_engine_ends_streams_with_an_error_and_is_said(tmp_path: Path) ->
             server.client.completions.create(model=MODEL, prompt=[1])
         server.process.ask_to_end()
         assert server.process.wait(PATIENCE_SECONDS) == 0
+        assert "evenflow: the engine process was killed by SIGKILL; every request" in server.process.said()

@@ -35,6 +35,17 @@ def test_a_simulated_search_leaves_a_configuration_and_a_page(
     assert "going on with the search" in capfd.readouterr().err
 
 
+def test_an_interrupted_search_says_how_it_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evenflow.cli.tune.search", interrupted)
+    assert tune(tmp_path, "--simulate-only", "--limit", "40") == 130
+    assert f"what was done is kept in {tmp_path}, and the same command goes on" in capfd.readouterr().err
+
+
 def test_limits_that_nothing_keeps_are_status_1(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert tune(tmp_path, "--simulate-only", "--limit", "40", "--slo", "ttft_p50=1us") == 1
     said = capfd.readouterr().out

@@ -14,7 +14,7 @@ from evenflow.engine.config import parse_bytes
 from evenflow.models.source import load_model_config
 from evenflow.models.tokenizer import load_tokenizer
 from evenflow.observe.fold import SpanFold
-from evenflow.observe.log import EventLogWriter
+from evenflow.observe.log import EventLogWriter, LogError
 from evenflow.observe.log_parts import Rotation
 from evenflow.observe.metrics import Metrics
 from evenflow.server.api_keys import ApiKeys
@@ -32,7 +32,7 @@ def serve(
     """`path` is the model's, `name` what clients call it. Ends the process, or raises before it comes to serving."""
     load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
-    client = EngineClient(link, tokenizer)
+    client = EngineClient(link, tokenizer, lost=_say_lost)
     spans, shutdown = SpanFold(), Shutdown()
     metrics = Metrics(model_name=name, spans=spans)
     observer = Observer(spans=spans, metrics=metrics, engine_is_gone=lambda: client.state is EngineState.DEAD)
@@ -40,9 +40,7 @@ def serve(
     dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
     with ExitStack() as stack:
         if front.event_log is not None:
-            log = EventLogWriter(
-                front.event_log, rotation=_rotation(front), failed=lambda error: _say(f"evenflow: {error}")
-            )
+            log = EventLogWriter(front.event_log, rotation=_rotation(front), failed=_say_unlogged)
             client.subscribe(stack.enter_context(log).write)
 
         def render_metrics() -> tuple[bytes, str]:
@@ -94,6 +92,14 @@ def _say_goodbye(num_streams: int, timeout_seconds: float) -> None:
             streams = "1 stream is open" if count == 1 else f"{count} streams are open"
             patience = f"; up to {timeout_seconds:g} s to finish, a second signal stops at once"
     _say(f"evenflow is stopping: {streams}{patience}")
+
+
+def _say_lost(reason: str) -> None:
+    _say(f"evenflow: {reason}; every request is answered with 503 from now on, as is /health. Restart the server")
+
+
+def _say_unlogged(error: LogError) -> None:
+    _say(f"evenflow: {error}; the log ends there, and serving goes on without it")
 
 
 def _say(line: str) -> None:

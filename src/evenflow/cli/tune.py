@@ -108,7 +108,11 @@ def tune(
         live = None
         if not options.simulate_only:
             live = LiveUnderBar(live_engine(opened, load, config, what), what.cost, out, console)
-        found = search(what, journal, out, live, view)
+        try:
+            found = search(what, journal, out, live, view)
+        except (KeyboardInterrupt, SystemExit):
+            say(console, f"stopped; what was done is kept in {out}, and the same command goes on from there")
+            raise
     notes = planned.notes
     if live is not None and live.other_engine:
         notes = (*notes, f"{_OTHER_ENGINE}: {'; '.join(live.other_engine)}")

@@ -47,10 +47,14 @@ class Link(Protocol):
 
 
 class EngineClient:
-    """An `Engine` (engine/api.py) at the other end of `link`."""
+    """An `Engine` (engine/api.py) at the other end of `link`.
 
-    def __init__(self, link: Link, tokenizer: TokenText) -> None:
+    `lost` is told why, if the engine ends by itself while it serves: nobody may be there to be told but the log.
+    """
+
+    def __init__(self, link: Link, tokenizer: TokenText, *, lost: Callable[[str], None] = lambda reason: None) -> None:
         self._link = link
+        self._lost = lost
         self._tokenizer = tokenizer
         self._state = EngineState.STARTING
         self._death_reason: str | None = None
@@ -88,7 +92,7 @@ class EngineClient:
 
     async def start(self) -> None:
         try:
-            self._facts = await self._link.start(self._deliver, self._die)
+            self._facts = await self._link.start(self._deliver, self._die_by_itself)
         except BaseException as error:
             self._die(f"the engine did not start: {error}")
             raise
@@ -109,6 +113,12 @@ class EngineClient:
     async def stop(self) -> None:
         self._die("the engine was stopped")
         await self._link.stop()
+
+    def _die_by_itself(self, reason: str) -> None:
+        served = self._state in (EngineState.READY, EngineState.DRAINING)
+        self._die(reason)
+        if served:
+            self._lost(reason)
 
     def _die(self, reason: str) -> None:
         if self._state is EngineState.DEAD:

@@ -213,9 +213,16 @@ def _groups(pairs: Sequence[Pair]) -> Iterator[tuple[str, int, tuple[Row, ...]]]
 
 def _remarks(base: Result, other: Result) -> Iterator[str]:
     """What makes the runs unlike in more than their server."""
+    simulated = [run.target.get("server") == "simulated" for run in (base, other)]
+    if simulated[0] != simulated[1]:
+        one, live = (base, other) if simulated[0] else (other, base)
+        yield (
+            f"{one.name} is simulated and {live.name} was measured: between them is also what the cost gets wrong, and "
+            "HTTP; `evenflow validate` says how much"
+        )
     for name in sorted(base.load.keys() | other.load.keys()):
         a, b = base.load.get(name, "-"), other.load.get(name, "-")
-        if a != b and name != "content seed":
+        if a != b and name != "content seed" and not (name == "pacing" and any(simulated)):  # that has none
             yield f"{name} differs: {a} | {b}"
     seed = base.load.get("content seed")
     if seed is not None and seed == other.load.get("content seed"):  # a simulation has none, and an empty cache

@@ -58,8 +58,12 @@ class ServerProcess:
             raise EngineUnavailable(f"the server did not start; {self._words()}")
         return url
 
+    def said(self) -> str:
+        """The last lines that it said, as far as read; the last of all once `wait` has returned."""
+        return "".join(self._said).strip()
+
     def _words(self) -> str:
-        return f"it said: {''.join(self._said).strip()}"
+        return f"it said: {self.said()}"
 
     def ask_to_end(self) -> None:
         """SIGTERM. Returns at once; nothing happens if the server has ended."""

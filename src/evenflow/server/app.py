@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import chain
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Route
 
 from evenflow.core.errors import EvenflowError, InvalidRequest
 from evenflow.engine.api import Engine
@@ -132,9 +133,18 @@ async def answer_http_exception(request: Request, error: Exception) -> Response:
     path, method = request.url.path, request.method
     match error.status_code:
         case 404:
-            return error_response(NotFound(f"There is nothing at {path[:128]}"))
+            return error_response(NotFound(f"There is nothing at {path[:128]}; GET / lists what there is"))
         case 405:
-            said = MethodNotAllowed(f"{path[:128]} does not take {method[:16]}")
-            return error_response(said, extra_headers=error.headers)
+            allowed = methods_at(request)
+            instead = " or ".join(name for name in allowed if name != "HEAD")
+            said = MethodNotAllowed(f"{path[:128]} does not take {method[:16]}; use {instead}")
+            return error_response(said, extra_headers={"allow": ", ".join(allowed)})
         case _:
             return error_response(InvalidRequest(str(error.detail)))
+
+
+def methods_at(request: Request) -> list[str]:
+    """What this path takes: a path may have a route for each of its methods, and the router's error knows one."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted(set(chain.from_iterable(found)))

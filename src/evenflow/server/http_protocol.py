@@ -15,10 +15,12 @@ import asyncio
 import logging
 import math
 import re
+import sys
 import time
 from typing import Any, cast
 
 import msgspec
+from httptools import HttpParserError
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -146,7 +148,9 @@ class BoundedHttp(HttpToolsProtocol):
             self._refuse(408, f"The request's headers were not complete after {self.head_seconds} seconds")
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "This is not HTTP/1.1 as this server reads it; send plain HTTP/1.1 (no TLS, no HTTP/2)")
+        fault = sys.exception()  # uvicorn calls this where it has caught the parser's error, and does not pass it on
+        why = f" ({fault})" if isinstance(fault, HttpParserError) and str(fault) else ""
+        self._refuse(400, f"This is not HTTP/1.1 as this server reads it{why}; send plain HTTP/1.1 (no TLS, no HTTP/2)")
 
     def _refuse(self, status: int, message: str) -> None:
         if self._deaf:

@@ -33,6 +33,7 @@ class ServerLimits:
     max_messages: int = 4096
     max_template_kwargs: int = 32
     max_cache_salt_chars: int = 256
+    max_tokenize_chars: int = 4 * MIB
     max_detokenize_tokens: int = 256 * 1024
 
     def __post_init__(self) -> None:

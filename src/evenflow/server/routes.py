@@ -122,6 +122,9 @@ class Routes:
             conversation = Conversation.of(fields)
             text, add_special_tokens = await front.prompter.render(conversation), conversation.add_special_tokens
             param = "messages"
+        # Completions are bound by the context; nothing else bounds this, and a tokenizer cannot be interrupted.
+        most = front.limits.max_tokenize_chars
+        require(len(text) <= most, param, f"has {len(text)} characters; this server takes at most {most} here")
         (ids,) = await front.prompter.encode([text], param, add_special_tokens=add_special_tokens)
         spelt = None
         if fields.return_token_strs:

@@ -9,8 +9,9 @@ from evenflow.report.page import Cell as Text
 from evenflow.report.page import Table, header, render
 from evenflow.tune.effects import HEADLINE, ITL_P99, TTFT_P95, Effect, completed, effects, frontier, throughput, value
 from evenflow.tune.miss import explain_miss
+from evenflow.tune.race import Standing
 from evenflow.tune.ranking import Candidate, Ranking, rank
-from evenflow.tune.search import Found
+from evenflow.tune.search import Found, Raced
 from evenflow.tune.space import Cell, Space, shown
 from evenflow.tune.telling import headline, objective_text, sentences, shown_ratio, shown_seconds
 
@@ -32,6 +33,7 @@ def tune_page(found: Found, facts: Mapping[str, str], notes: Sequence[str]) -> s
         race_note=(
             "Against the best of those that ran to the end, at 95 %: a round is one observation, so what the machine "
             "does from one run to the next is in it. The rounds were interleaved."
+            + (" Race 2 is by the cost as it was refitted to the runs of race 1." if len(_races(found)) > 1 else "")
         ),
         prediction=_prediction_table(found),
         frontier_charts=[chart.render() for chart in frontier_charts(found)],
@@ -169,25 +171,37 @@ def _change(interval: Interval | None, *, more_is_better: bool) -> list[Text]:
     return [Text(f"{interval.estimate:+.1%}", style), Text(f"{interval.low:+.1%} to {interval.high:+.1%}")]
 
 
+def _races(found: Found) -> list[tuple[Ranking, Raced, Standing]]:
+    """What sent the cells into each race, the race, and where it left them."""
+    return [
+        (stage.ranking, stage.race, stage.race.standing)
+        for stage in found.stages
+        if stage.race is not None and stage.race.standing is not None
+    ]
+
+
+def _numbered(found: Found, number: int, cell: Cell) -> Text:
+    """A configuration may run in two races."""
+    label = found.search.space.label(cell)
+    return Text(f"race {number}: {label}" if len(_races(found)) > 1 else label)
+
+
 def _race_table(found: Found) -> Table | None:
     rows: list[list[Text]] = []
-    goal, space = found.search.goal, found.search.space
-    for stage in found.stages:
-        race = stage.race
-        if race is None or race.standing is None:
-            continue
-        out, failed, against = dict(race.out), dict(race.failed), dict(race.standing.against_best)
+    goal = found.search.goal
+    for number, (_, race, standing) in enumerate(_races(found), 1):
+        out, failed, against = dict(race.out), dict(race.failed), dict(standing.against_best)
         for cell in race.cells:
             run = race.runs_of(cell)
             mark = failed.get(cell) or out.get(cell) or ("chosen" if cell == found.choice.cell else "not told worse")
             last = Text(mark, "better" if mark == "chosen" else "text")
             if run is None:
-                rows.append([Text(space.label(cell)), *(Text("") for _ in range(3 + len(HEADLINE))), last])
+                rows.append([_numbered(found, number, cell), *(Text("") for _ in range(3 + len(HEADLINE))), last])
                 continue
             (each,) = rank([(cell, run)], goal).candidates
             rows.append(
                 [
-                    Text(space.label(cell)),
+                    _numbered(found, number, cell),
                     Text(str(sum(cell in each for each in race.rounds))),
                     Text(objective_text(each, goal)),
                     Text(_against(against.get(cell))),
@@ -209,14 +223,12 @@ def _against(lost: Interval | None) -> str:
 def _prediction_table(found: Found) -> Table:
     """Live runs against the simulation that sent them into the race."""
     rows = [header("", "", "tokens/s", *(statistic.title for statistic in HEADLINE))]
-    for stage in found.stages:
-        if stage.race is None or stage.race.standing is None:
-            continue
-        for cell in stage.race.cells:
-            predicted, measured = stage.ranking.of(cell), stage.race.runs_of(cell)
+    for number, (ranking, race, _) in enumerate(_races(found), 1):
+        for cell in race.cells:
+            predicted, measured = ranking.of(cell), race.runs_of(cell)
             if predicted is None or measured is None:
                 continue
-            label = found.search.space.label(cell)
+            label = _numbered(found, number, cell).text
             for name, run in (("predicted", predicted.run), ("measured", measured)):
                 figures = [Text(shown_seconds(value(run, statistic))) for statistic in HEADLINE]
                 rows.append([Text(label), Text(name), Text(f"{throughput(run):.4g}"), *figures])

@@ -396,6 +396,22 @@ def test_an_answer_of_too_many_logprobs_is_refused_before_it_runs() -> None:
     run(scenario())
 
 
+def test_a_text_is_tokenised_up_to_a_length() -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards, limits=ServerLimits(max_tokenize_chars=60))
+        assert (await client.post("/tokenize", {"prompt": "a" * 60})).status == 200
+        for body, param in (
+            ({"prompt": "a" * 61}, "prompt"),
+            ({"messages": [{"role": "user", "content": "a" * 61}]}, "messages"),
+        ):
+            answer = await client.post("/tokenize", body)
+            message, named, _ = said(answer.body, 400)
+            assert named == param
+            assert "this server takes at most 60" in message
+
+    run(scenario())
+
+
 def test_limits_can_be_set() -> None:
     async def scenario() -> None:
         limits = ServerLimits(max_n=2, max_prompts=1, max_logprobs=0, max_stop_strings=1, max_logit_bias=1)
@@ -421,6 +437,10 @@ def test_paths_and_methods_that_do_not_exist_have_the_same_error_shape() -> None
         answer = await client.get(COMPLETIONS)
         assert (answer.status, said(answer.body, 405)[2]) == (405, "method_not_allowed")
         assert answer.headers["allow"] == "POST"
+        assert said(answer.body, 405)[0] == "/v1/completions does not take GET; use POST"
+        answer = await client.open("DELETE", "/admin/scheduling", {}).finish()
+        assert said(answer.body, 405)[0] == "/admin/scheduling does not take DELETE; use GET or PATCH"
+        assert answer.headers["allow"] == "GET, HEAD, PATCH"
         assert (await client.post("/v1/completions/", {"prompt": "a"})).status == 404
 
     run(scenario())

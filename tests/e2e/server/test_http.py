@@ -113,6 +113,23 @@ def test_what_is_not_http_gets_our_error_shape(server: RunningServer, sent: byte
     still_works(server)
 
 
+@pytest.mark.parametrize(
+    ("sent", "fault"),
+    [
+        (b"BREW /coffee HTTP/1.1\r\nhost: x\r\n\r\n", "method"),
+        (post(b"", b"content-length: 5", b"content-length: 6"), "Content-Length"),
+        (post(b"zz\r\n", b"transfer-encoding: chunked"), "chunk"),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", "url"),
+    ],
+    ids=["method", "length", "chunk", "path"],
+)
+def test_what_is_not_http_is_told_what_it_has_wrong(server: RunningServer, sent: bytes, fault: str) -> None:
+    with connect(server) as connection:
+        connection.sendall(sent)
+        _, body = read_answer(connection)
+        assert fault in str(body["error"])
+
+
 def test_a_head_that_is_too_long_is_refused_though_it_comes_in_one_piece(server: RunningServer) -> None:
     for long in (
         b"GET /health?" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1",

@@ -98,6 +98,7 @@ def test_the_policy_is_shown_with_its_bounds_and_changed() -> None:
         (b'{"order": "fifo"}', "order"),
         (b'{"order": 1}', "order"),
         (b'{"interleave": "shared", "min_prefill_share": 2}', "min_prefill_share"),
+        (b'{"max_num_seqs": 1000000000000000000000000}', "max_num_seqs"),
         (b"[]", None),
         (b"{", None),
         (b"", None),

@@ -48,7 +48,8 @@ def test_a_section_of_a_larger_file_is_the_policy(tmp_path: Path) -> None:
         ("vllm", ("order",), "written name=value"),
         ("vllm", ("=1",), "written name=value"),
         ("vllm", ("odrer=fcfs",), "nearest that works: order"),
-        ("vllm", ("order=3",), "not of the right type"),
+        ("vllm", ("order=3",), "3 is not of the right type; nearest that works: a word"),
+        ("vllm", ("max_num_seqs=many",), "nearest that works: a whole number, or none"),
         ("vllm", ("classes=1", "classes.batch.rank=1"), "a value and fields of its own"),
     ],
 )

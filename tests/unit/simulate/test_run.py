@@ -56,6 +56,17 @@ def test_a_result_is_that_of_a_replay(tmp_path: Path) -> None:
     assert compare(done.result, again).rows
 
 
+def test_a_simulation_beside_a_measured_run_is_said_to_be_one() -> None:
+    rows = [row(0.05 * index, 50, 10 + index) for index in range(40)]
+    one = replace(simulate(rows, COST, PLAIN).result, name="sim")
+    live = replace(one, name="live", target={"server": "version 1"}, load={**one.load, "pacing": "open loop"})
+    for pair in ((one, live), (live, one)):
+        remarks = compare(*pair).remarks
+        assert remarks[0].startswith("sim is simulated and live was measured")
+        assert not any(remark.startswith("pacing differs") for remark in remarks)
+    assert not any("was measured" in remark for remark in compare(one, one).remarks)
+
+
 def test_a_simulated_log_reads_as_a_live_one(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     with EventLogWriter(path) as log:

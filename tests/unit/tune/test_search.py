@@ -192,6 +192,17 @@ def test_nothing_that_could_be_simulated_is_an_error(tmp_path: Path) -> None:
         run(search_, tmp_path)
 
 
+def test_the_page_says_of_which_race_a_run_is(tmp_path: Path) -> None:
+    """A configuration may run in two: before the cost was refitted, and after."""
+    found = run(what(), tmp_path, Machine(COST))
+    raced = found.stages[0]
+    assert raced.race is not None
+    once, twice = (tune_page(replace(found, stages=(raced,) * num), {}, ()) for num in (1, 2))
+    for words in ("race 1: ", "race 2: ", "Race 2 is by the cost as it was refitted"):
+        assert words in twice
+        assert words not in once
+
+
 @pytest.mark.parametrize("slo", ["ttft_p50=60s", "ttft_p50=1us"], ids=["kept", "missed"])
 def test_the_page_and_the_sentences_say_what_was_found(slo: str, tmp_path: Path) -> None:
     machine = Machine(COST)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from math import ceil, inf, isfinite
+from math import ceil, isfinite
 
 from evenflow.core.errors import PolicyProblem
 from evenflow.core.learned import Learned
@@ -16,6 +16,9 @@ from evenflow.core.step_time import StepWork
 
 MAX_CLASSES = 16
 
+# As good as no limit. It must have an end: what a policy holds is packed into messages whose integers have 64 bits.
+_MANY = 1_000_000_000
+
 # Smallest and largest value; None means that there is no limit on the request's side of the field.
 _RANGES: Mapping[str, tuple[float, float]] = {
     "max_overtake": (0.0, 1e6),
@@ -25,19 +28,19 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "max_skipped_steps": (1, 1_000_000),
     "min_prefill_share": (0.0, 1.0),
     "max_prefill_share": (0.0, 1.0),
-    "max_num_batched_tokens": (1, inf),
+    "max_num_batched_tokens": (1, _MANY),
     "itl_target": (1e-6, 1e6),
     "min_itl_prefill_share": (0.0, 1.0),
-    "min_prefill_tokens": (1, inf),
-    "long_prompt_tokens": (1, inf),
-    "max_long_prefills": (1, inf),
+    "min_prefill_tokens": (1, _MANY),
+    "long_prompt_tokens": (1, _MANY),
+    "max_long_prefills": (1, _MANY),
     "long_prompt_share": (0.0, 1.0),
-    "min_long_prompt_tokens": (1, inf),
+    "min_long_prompt_tokens": (1, _MANY),
     "reserve_quantile": (0.01, 1.0),
     "max_backfill": (0, 1000),
-    "max_num_seqs": (1, inf),
-    "max_waiting_requests": (1, inf),
-    "max_waiting_tokens": (1, inf),
+    "max_num_seqs": (1, _MANY),
+    "max_waiting_requests": (1, _MANY),
+    "max_waiting_tokens": (1, _MANY),
 }
 _CLASS_RANGES: Mapping[str, tuple[float, float]] = {
     "rank": (-1_000_000, 1_000_000),
@@ -45,8 +48,8 @@ _CLASS_RANGES: Mapping[str, tuple[float, float]] = {
     "max_seats": (0.0, 1.0),
     "guaranteed_kv": (0.0, 1.0),
     "max_kv": (0.0, 1.0),
-    "max_waiting_requests": (1, inf),
-    "max_waiting_tokens": (1, inf),
+    "max_waiting_requests": (1, _MANY),
+    "max_waiting_tokens": (1, _MANY),
 }
 _CLASS_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
@@ -71,7 +74,15 @@ def _out_of_range(holder: object, ranges: Mapping[str, tuple[float, float]], pat
         value = getattr(holder, field)
         if value is not None and not low <= value <= high:
             legal = low if not value > high else high  # not a number counts as too small
-            yield PolicyProblem(path + field, f"{value} is not between {low:g} and {high:g}", f"{legal:g}")
+            reason = f"{_shown(value)} is not between {_shown(low)} and {_shown(high)}"
+            yield PolicyProblem(path + field, reason, _shown(legal))
+
+
+def _shown(number: float) -> str:
+    """As a person may write it again: whole numbers are not taken with an exponent."""
+    if not isinstance(number, int):
+        return f"{number:g}"
+    return str(number) if abs(number) < 10**30 else "a number of more than 30 digits"
 
 
 def _weights(spec: PolicySpec) -> Iterator[PolicyProblem]:

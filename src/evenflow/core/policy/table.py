@@ -26,6 +26,13 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "bool": (bool,),
     "int | None": (int, type(None)),
 }
+_IN_WORDS: Mapping[str, str] = {
+    "str": "a word",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "int | None": "a whole number, or none",
+}
 
 
 def policy_from_table(table: Mapping[str, object], base: PolicySpec | None = None) -> PolicySpec:
@@ -82,7 +89,9 @@ def _checked(kind: type, values: Mapping[str, object], path: str) -> dict[str, A
         elif (kinds := _KINDS.get(types[name])) is not None:
             is_bool = isinstance(value, bool)
             if not isinstance(value, kinds) or (is_bool and bool not in kinds):
-                problems.append(PolicyProblem(path + name, f"{value!r} is not of the right type", types[name]))
+                problems.append(
+                    PolicyProblem(path + name, f"{value!r} is not of the right type", _IN_WORDS[types[name]])
+                )
     if problems:
         raise PolicyError(problems)
     return dict(values)
