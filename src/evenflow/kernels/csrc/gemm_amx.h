@@ -16,11 +16,26 @@ constexpr int TILE_UNITS = 16;
 constexpr int TILE_BYTES = 1024;
 using GemmRegisters = FullTiles;
 
-// One tile of weights into the second-level cache. The hardware's own prefetcher stops at every page, and a core waits for
-// few loads of its own at a time: asked for early, weights come about twice as fast.
-EVENFLOW_INLINE void prefetch_tile(const std::uint8_t* tile) {
-    for (int line = 0; line < TILE_BYTES; line += PANEL_LINE) _mm_prefetch(tile + line, _MM_HINT_T1);
-}
+// Weights that come next, asked for tile by tile: the lines from `first` to `end` of each tile, and the panels are `bytes` ahead.
+//
+// The hardware's own prefetcher stops at every page, and a core waits for few loads of its own at a time: asked for early, weights
+// come about twice as fast. But a core asks for only so much at a time, and while it does, loads from its own caches wait too. So
+// each of the row tiles asks for its part: memory is busy all the time, and never more than it can be.
+struct NextWeights {
+    std::int64_t bytes;
+    int first, end;
+
+    NextWeights(std::int64_t bytes, int tile, int tiles) : bytes(bytes), first(edge(tile, tiles)), end(edge(tile + 1, tiles)) {}
+    EVENFLOW_INLINE void ask(const std::uint8_t* tile) const {
+        for (int line = first; line < end; ++line) _mm_prefetch(tile + bytes + line * PANEL_LINE, _MM_HINT_T1);
+    }
+
+   private:
+    static int edge(int tile, int tiles) {
+        if (tiles > TILE_UNITS) return tile < TILE_UNITS ? tile : TILE_UNITS;
+        return TILE_UNITS * tile / tiles;
+    }
+};
 
 // The lines that outputs go to, asked for before they are computed. A core has to own a line before it may write to it, and
 // the one who read it last was often the other core: waiting for that was a seventh of a product of 512 rows.
@@ -57,23 +72,19 @@ void finish_pair(const Product& product, int first, int rows, int panel, const t
 
 // Rows row .. row + 15 and panels panel, panel + gap.
 template <int PANELS, class Product>
-void multiply_tiles(const Product& product, int row, int panel) {
+void multiply_tiles(const Product& product, int row, int panel, const NextWeights& next) {
     const Sides& sides = product.sides;
     const std::uint8_t* a = sides.row(row);
     const std::uint8_t* b0 = sides.panel(panel);
     const std::uint8_t* b1 = sides.panel(panel + product.gap);
-    // The panels that come after these.
-    const std::int64_t ahead = row == 0 ? sides.panel(Product::GATED ? 1 : 2) - sides.panel(0) : 0;
     const int rows = sides.m - row < 16 ? sides.m - row : 16;
     own_lines(product, row, rows, panel);
     amx_fence();
     _tile_zero(0);
     if constexpr (PANELS == 2) _tile_zero(1);
     for (int s = 0; s < sides.steps / TILE_UNITS; ++s) {
-        if (ahead != 0) {
-            prefetch_tile(b0 + ahead + s * TILE_BYTES);
-            if constexpr (PANELS == 2) prefetch_tile(b1 + ahead + s * TILE_BYTES);
-        }
+        next.ask(b0 + s * TILE_BYTES);
+        if constexpr (PANELS == 2) next.ask(b1 + s * TILE_BYTES);
         forget_operands();
         _tile_loadd(4, a + s * 64, sides.a_stride);
         _tile_loadd(6, b0 + s * TILE_BYTES, 64);
@@ -95,8 +106,11 @@ void multiply_tiles(const Product& product, int row, int panel) {
 
 template <class Product>
 void multiply_panels(const Product& product, int begin, int end) {
+    const std::int64_t next = product.sides.panel(Product::GATED ? 1 : 2) - product.sides.panel(0);
     const auto all_rows = [&](int panel, auto P) {
-        for (int row = 0; row < product.sides.m; row += 16) multiply_tiles<P.value>(product, row, panel);
+        const int tiles = (product.sides.m + 15) / 16;
+        for (int tile = 0; tile < tiles; ++tile)
+            multiply_tiles<P.value>(product, 16 * tile, panel, NextWeights(next, tile, tiles));
     };
     if constexpr (Product::GATED) {
         for (int panel = begin; panel < end; ++panel) all_rows(panel, Constant<2>{});
