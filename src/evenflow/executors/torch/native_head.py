@@ -33,6 +33,8 @@ class NativeHead:
         self._maxima = torch.empty(num_rows, -(-vocab_size // BLOCK))
         self._args = product_of(self._model.head, self._left, self._values)
         self._args.maxima = self._maxima.data_ptr()
+        self._logits = Logits(self._values[:0], self._maxima[:0])
+        self._num_rows = 0
 
     def logits(self, hidden: Tensor) -> Logits:
         """[R, hidden_size], of which the rows may lie anywhere; valid until the next call."""
@@ -43,4 +45,7 @@ class NativeHead:
         norm.rows.num_rows = self._args.m = num_rows
         self._norm(byref(norm))
         self._product(byref(self._args))
-        return Logits(self._values[:num_rows], self._maxima[:num_rows])
+        if num_rows != self._num_rows:  # else it is the same memory, and the same object says so to whoever reads it
+            self._logits = Logits(self._values[:num_rows], self._maxima[:num_rows])
+            self._num_rows = num_rows
+        return self._logits
