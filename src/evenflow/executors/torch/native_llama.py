@@ -153,7 +153,6 @@ class NativeLlama:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, /) -> Tensor:
         raise AssertionError("attention is inside the program")
 
-    @torch.inference_mode()
     def hidden(self, token_ids: Tensor, positions: Tensor, attention: object = None, /) -> Tensor:
         """[T, hidden_size], what the last layer leaves; valid until the next call."""
         if not (token_ids is self._token_ids and positions is self._positions):
@@ -168,7 +167,6 @@ class NativeLlama:
         self._token_ids, self._positions = token_ids, positions
         self._hidden = self._buffers.hidden[: len(token_ids)]
 
-    @torch.inference_mode()
     def logits(self, hidden: Tensor, /) -> Logits:
         """Rows of `hidden`, at most as many as the step had; valid until the next call."""
         return self._head.logits(hidden)
