@@ -125,7 +125,7 @@ class TorchExecutor:
     ) -> tuple[dict[RequestId, int], dict[RequestId, TokenLogprobs]]:
         if not inputs.sampling_ids:
             return {}, {}
-        if len(inputs.logit_rows) < len(hidden):
+        if len(inputs.logit_rows) < inputs.layout.num_tokens:
             hidden = hidden.index_select(0, torch.from_numpy(inputs.logit_rows))
         logits = Logits.of(self._model.logits(hidden))
         tokens = self._sampler.sample(logits, inputs.sampling_rows, inputs.places).tolist()

@@ -44,8 +44,8 @@ class StepInputs(NamedTuple):
 
 class Arrangement(Protocol):
     def arrange(self, chunks: Int64s, num_tokens: int, width: int) -> Arranged:
-        """`chunks` is [4, n]: of each chunk its row, where it starts, how many tokens it has, whether it samples; all
-        have `num_tokens`, and the longest block table `width` blocks."""
+        """`chunks` is [4, n], rows contiguous: of each chunk its row, where it starts, how many tokens it has, whether
+        it samples; all have `num_tokens`, and the longest block table `width` blocks."""
         ...
 
 
@@ -60,24 +60,35 @@ class InputBuilder:
         self._body: Arrangement = (
             TorchArrangement(rows, block_size) if table is None else NativeArrangement(rows, block_size, table)
         )
+        self._chunks = np.zeros((4, len(rows.block_tables)), dtype=np.int64)
+        self._in_chunks: dict[int, Sequence[int]] = {}  # what its rows hold
         self._reserve(max_num_batched_tokens)
 
     def _reserve(self, num_tokens: int) -> None:
         self._token_ids = np.zeros(num_tokens, dtype=np.int64)
         self._token_tensor = torch.from_numpy(self._token_ids)
+        self._fed, self._num_fed = self._token_tensor[:0], 0
 
     def build(self, plan: StepPlan) -> StepInputs:
         """The arrays of a plan that has chunks."""
         ids, starts, tokens, tables, samples = zip(*plan.chunks, strict=True)
         numbers = self._rows.numbers(ids)
         width = self._rows.refresh_tables(numbers, tables)
-        lengths = list(map(len, tokens))
+        lengths = tuple(map(len, tokens))
         num_tokens = sum(lengths)
         if num_tokens > len(self._token_ids):
             self._reserve(num_tokens)
         self._token_ids[:num_tokens] = list(chain.from_iterable(tokens))
-        columns = chain(numbers, starts, lengths, samples)
-        chunks = np.fromiter(columns, np.int64, 4 * len(ids)).reshape(4, -1)
+        if num_tokens != self._num_fed:
+            self._fed, self._num_fed = self._token_tensor[:num_tokens], num_tokens
         sampling_ids = ids if all(samples) else tuple(compress(ids, samples))
-        arranged = self._body.arrange(chunks, num_tokens, width)
-        return StepInputs(self._token_tensor[:num_tokens], sampling_ids, *arranged)
+        arranged = self._body.arrange(self._columns(numbers, starts, lengths, samples), num_tokens, width)
+        return StepInputs(self._fed, sampling_ids, *arranged)
+
+    def _columns(self, *columns: Sequence[int]) -> Int64s:
+        """Side by side. From one step to the next of a batch that decodes only one of them changes."""
+        for index, column in enumerate(columns):
+            if self._in_chunks.get(index) != column:
+                self._in_chunks[index] = column
+                self._chunks[index, : len(column)] = column
+        return self._chunks[:, : len(columns[0])]

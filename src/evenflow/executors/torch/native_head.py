@@ -33,14 +33,23 @@ class NativeHead:
         self._maxima = torch.empty(num_rows, -(-vocab_size // BLOCK))
         self._args = product_of(self._model.head, self._left, self._values)
         self._args.maxima = self._maxima.data_ptr()
+        self._logits = Logits(self._values[:0], self._maxima[:0])
+        self._hidden: Tensor | None = None  # what the records point to
 
     def logits(self, hidden: Tensor) -> Logits:
         """[R, hidden_size], of which the rows may lie anywhere; valid until the next call."""
+        if hidden is not self._hidden:  # the same object is the same memory, and gives the same again
+            self._point_to(hidden)
+        self._norm(byref(self._norm_args))
+        self._product(byref(self._args))
+        return self._logits
+
+    def _point_to(self, hidden: Tensor) -> None:
         num_rows = len(hidden)
         if num_rows > len(self._values):
             self._reserve(num_rows)
-        norm = norm_of(hidden, self._model.norm, self._model.config.rms_norm_eps, self._left)
-        norm.rows.num_rows = self._args.m = num_rows
-        self._norm(byref(norm))
-        self._product(byref(self._args))
-        return Logits(self._values[:num_rows], self._maxima[:num_rows])
+        self._norm_args = norm_of(hidden, self._model.norm, self._model.config.rms_norm_eps, self._left)
+        self._norm_args.rows.num_rows = self._args.m = num_rows
+        self._hidden = hidden
+        if num_rows != len(self._logits):
+            self._logits = Logits(self._values[:num_rows], self._maxima[:num_rows])

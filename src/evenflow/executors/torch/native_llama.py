@@ -139,7 +139,10 @@ class NativeLlama:
         self._build(max_num_batched_tokens)
 
     def begin(self, batch: BatchLayout) -> None:
-        """Take the layout of this step; its arrays must live, unchanged, until the next `begin`."""
+        """Take the layout of this step; its arrays must live, unchanged, until the next `begin`. The same one again is
+        of the same arrays, with other numbers in them."""
+        if batch is self._layout:
+            return
         if batch.num_tokens > len(self._buffers.hidden):
             self._build(batch.num_tokens)
         self._layout = batch
@@ -150,16 +153,20 @@ class NativeLlama:
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, /) -> Tensor:
         raise AssertionError("attention is inside the program")
 
-    @torch.inference_mode()
     def hidden(self, token_ids: Tensor, positions: Tensor, attention: object = None, /) -> Tensor:
         """[T, hidden_size], what the last layer leaves; valid until the next call."""
-        assert token_ids.dtype == positions.dtype == torch.int64
-        num_tokens = len(token_ids)
-        self._embed.token_ids, self._batch.positions = token_ids.data_ptr(), positions.data_ptr()
-        self._program.run(num_tokens)
-        return self._buffers.hidden[:num_tokens]
+        if not (token_ids is self._token_ids and positions is self._positions):
+            self._point_to(token_ids, positions)
+        self._program.run(self._batch.num_tokens)
+        return self._hidden
 
-    @torch.inference_mode()
+    def _point_to(self, token_ids: Tensor, positions: Tensor) -> None:
+        """Asked of tensors in every step, addresses would cost as much as some kernels: the caches are cold by then."""
+        assert token_ids.dtype == positions.dtype == torch.int64
+        self._embed.token_ids, self._batch.positions = token_ids.data_ptr(), positions.data_ptr()
+        self._token_ids, self._positions = token_ids, positions
+        self._hidden = self._buffers.hidden[: len(token_ids)]
+
     def logits(self, hidden: Tensor, /) -> Logits:
         """Rows of `hidden`, at most as many as the step had; valid until the next call."""
         return self._head.logits(hidden)
@@ -168,6 +175,8 @@ class NativeLlama:
 
     def _build(self, num_tokens: int) -> None:
         config = self.config
+        self._token_ids: Tensor | None = None  # what the records point to
+        self._positions: Tensor | None = None
         self._buffers = _Buffers.for_model(config, num_tokens, self._model.dtype)
         self._angles: dict[RopeConfig, _Angles] = {
             rope: _Angles(RotaryEmbedding(rope, config.head_dim, torch.device("cpu")), config.max_position_embeddings)

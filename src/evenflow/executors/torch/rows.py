@@ -26,6 +26,7 @@ class RequestRows:
         self._row_of: dict[RequestId, int] = {}
         self._free = list(range(max_num_seqs - 1, -1, -1))
         self._tables: list[tuple[BlockId, ...]] = [()] * max_num_seqs
+        self._asked: tuple[Sequence[RequestId], list[int]] = (), []
 
     def enter(self, entry: Entry) -> int:
         """The row of a request that starts, or starts again, to run."""
@@ -33,6 +34,7 @@ class RequestRows:
         row = self._row_of.get(request.id)
         if row is None:
             row = self._row_of[request.id] = self._free.pop()
+            self._asked = (), []
         self._tables[row] = ()
         self.num_prompt_tokens[row] = len(request.prompt_token_ids)
         return row
@@ -42,10 +44,16 @@ class RequestRows:
         row = self._row_of.pop(request_id, None)
         if row is not None:
             self._free.append(row)
+            self._asked = (), []
         return row
 
     def numbers(self, request_ids: Sequence[RequestId]) -> list[int]:
-        return list(map(self._row_of.__getitem__, request_ids))
+        """The same list as the last time, if nothing changed."""
+        asked, numbers = self._asked
+        if request_ids != asked:
+            numbers = list(map(self._row_of.__getitem__, request_ids))
+            self._asked = request_ids, numbers
+        return numbers
 
     def refresh_tables(self, rows: Sequence[int], tables: Sequence[tuple[BlockId, ...]]) -> int:
         """Copy the tables that changed; the length of the longest."""
