@@ -136,6 +136,9 @@ class NativeLlama:
         self._table = table
         self._layout: BatchLayout | None = None
         self._batch = BatchArgs()  # what all layers' records point to
+        self._token_ids: Tensor | None = None  # what the records point to, with the next two
+        self._positions: Tensor | None = None
+        self._hidden = torch.empty(0)
         self._build(max_num_batched_tokens)
 
     def begin(self, batch: BatchLayout) -> None:
@@ -175,8 +178,7 @@ class NativeLlama:
 
     def _build(self, num_tokens: int) -> None:
         config = self.config
-        self._token_ids: Tensor | None = None  # what the records point to
-        self._positions: Tensor | None = None
+        self._token_ids = self._positions = None  # of the buffers that were
         self._buffers = _Buffers.for_model(config, num_tokens, self._model.dtype)
         self._angles: dict[RopeConfig, _Angles] = {
             rope: _Angles(RotaryEmbedding(rope, config.head_dim, torch.device("cpu")), config.max_position_embeddings)
