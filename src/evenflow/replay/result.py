@@ -15,7 +15,7 @@ from typing import Annotated
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.models.whole_file import write_whole
+from evenflow.files.whole_file import write_whole
 from evenflow.replay.record import Record
 from evenflow.replay.request import Reason, TokenCounts
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.models.whole_file import write_whole
+from evenflow.files.whole_file import write_whole
 from evenflow.simulate.cost import HULL_FEATURES, Bounds, Drift, Identity, Kind, Knot, Quality, Spread, StepCost
 from evenflow.simulate.levels import LEVELS
 from evenflow.simulate.machine import this_engine, this_machine
