@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Scope
 
 from evenflow.core.config import SchedulerConfig
-from evenflow.core.errors import EngineUnavailable
+from evenflow.core.errors import EngineDead, EngineUnavailable
 from evenflow.core.events import Event
 from evenflow.core.learned import Learned
 from evenflow.core.plan import TokenLogprobs
@@ -201,9 +201,11 @@ class ScriptedEngine:
         self.state = EngineState.DEAD
         self.death_reason = reason
         for call in self.calls:
-            call.fail(EngineUnavailable(reason))
+            call.fail(EngineDead(reason))
 
     async def drain(self, timeout_seconds: float) -> None:
+        if self.state is EngineState.DEAD:
+            return
         self.state = EngineState.DRAINING
         try:
             async with asyncio.timeout(timeout_seconds):
