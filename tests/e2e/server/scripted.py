@@ -316,6 +316,7 @@ class Client:
 
     def open(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
         """A request whose body is still to come."""
+        path, _, query = path.partition("?")
         given = {"content-type": "application/json", **(headers or {})}
         scope = {
             "type": "http",
@@ -325,7 +326,7 @@ class Client:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
             "client": ("127.0.0.1", 1),
