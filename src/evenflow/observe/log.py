@@ -22,6 +22,7 @@ import msgspec
 
 from evenflow.core.errors import EvenflowError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.files.file_kind import FileKind, kind_of_head, mistaken
 from evenflow.observe.lines import READABLE_VERSIONS, AnyHeader, FromLines, Header, SameAgain, ToLines, line_decoder
 from evenflow.observe.log_order import LogOrder, OutOfOrder
 from evenflow.observe.log_parts import Rotation, part_path, parts_of
@@ -254,6 +255,8 @@ class EventLogReader:
         line = self._read_line()
         if not line:
             raise LogError(f"{self.name} is empty; an event log begins with a header line")
+        if (said := mistaken(kind_of_head(line), FileKind.EVENT_LOG, self.name)) is not None:
+            raise LogError(said)
         try:
             version = msgspec.json.decode(line, type=AnyHeader).schema_version
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
