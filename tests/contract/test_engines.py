@@ -20,6 +20,7 @@ from evenflow.core.errors import (
     ContextOverflow,
     DeadlineTooSoon,
     DuplicateRequest,
+    EngineDead,
     EngineUnavailable,
     InvalidRequest,
     ModelError,
@@ -67,11 +68,11 @@ def thread_link(config: EngineConfig) -> Link:
 
 @dataclass
 class World:
-    """One engine under test, the events it has sent, and why it ended by itself if it did."""
+    """One engine under test, the events it has sent, and why and with how many streams it ended by itself if so."""
 
     engine: EngineClient
     link: Link
-    lost: list[str]
+    lost: list[tuple[str, int]]
     events: list[Event] = field(default_factory=list)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -116,8 +117,9 @@ class Kind:
 
     @asynccontextmanager
     async def over(self, link: Link) -> AsyncIterator[World]:
-        lost: list[str] = []
-        world = World(EngineClient(link, ByteTokenizer(), lost=lost.append), link, lost)
+        lost: list[tuple[str, int]] = []
+        client = EngineClient(link, ByteTokenizer(), lost=lambda *why: lost.append(why))
+        world = World(client, link, lost)
         world.engine.subscribe(world.hear)
         try:
             yield world
@@ -470,8 +472,8 @@ def test_a_step_that_raises_ends_every_stream_and_says_why(kind: Kind, capfd: py
                 await other
         assert world.engine.state is EngineState.DEAD
         assert "RuntimeError: the script says so" in (world.engine.death_reason or "")
-        assert world.lost == [world.engine.death_reason]
-        with pytest.raises(EngineUnavailable, match="the script says so"):
+        assert world.lost == [(world.engine.death_reason, 4)]
+        with pytest.raises(EngineDead, match="the script says so"):
             await read(world.engine, ask("abc", "later"))
 
     kind.play(scenario)

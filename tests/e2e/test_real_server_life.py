@@ -181,6 +181,8 @@ def test_a_dead_engine_ends_streams_with_an_error_and_is_said(tmp_path: Path) ->
         assert health.json()["status"] == "dead"
         with pytest.raises(openai.InternalServerError):
             server.client.completions.create(model=MODEL, prompt=[1])
+        assert server.gauge("evenflow:engine_up") == 0
+        assert server.gauge("evenflow:requests_lost") == 8
         server.process.ask_to_end()
-        assert server.process.wait(PATIENCE_SECONDS) == 0
-        assert "evenflow: the engine process was killed by SIGKILL; every request" in server.process.said()
+        assert server.process.wait(PATIENCE_SECONDS) == 1
+        assert "killed by SIGKILL; 8 under way ended with an error; every request" in server.process.said()

@@ -18,7 +18,7 @@ from cyclopts.config import Dict
 
 from evenflow.core.errors import ConfigError
 from evenflow.core.policy.spelling import nearest
-from evenflow.engine.small_file import read_small_text
+from evenflow.files.small_file import read_small_text
 
 FLAG = "--config"
 SECTIONS = ("engine", "server", "scheduling")

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from evenflow.core.errors import ConfigError, EvenflowError
 from evenflow.core.events import Arrived, Rejected, StepRecord
-from evenflow.models.whole_file import write_whole
+from evenflow.files.whole_file import write_whole
 from evenflow.observe.log import read_log
 from evenflow.observe.story import Story, StoryTeller, engine_ids
 from evenflow.observe.story_svg import render_svg

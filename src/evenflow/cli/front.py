@@ -32,9 +32,14 @@ def serve(
     """`path` is the model's, `name` what clients call it. Ends the process, or raises before it comes to serving."""
     load_model_config(path)  # a model that cannot be served is refused now, not once torch is there
     tokenizer = load_tokenizer(path)
-    client = EngineClient(link, tokenizer, lost=_say_lost)
     spans, shutdown = SpanFold(), Shutdown()
     metrics = Metrics(model_name=name, spans=spans)
+
+    def lost(reason: str, num_streams: int) -> None:
+        metrics.engine_died(num_streams)
+        _say_lost(reason, num_streams)
+
+    client = EngineClient(link, tokenizer, lost=lost)
     observer = Observer(spans=spans, metrics=metrics, engine_is_gone=lambda: client.state is EngineState.DEAD)
     client.subscribe(observer.feed)
     dashboard = Dashboard(observer.events_since, lambda: client.state.value, list(PRESETS))
@@ -43,11 +48,6 @@ def serve(
             log = EventLogWriter(front.event_log, rotation=_rotation(front), failed=_say_unlogged)
             client.subscribe(stack.enter_context(log).write)
 
-        def render_metrics() -> tuple[bytes, str]:
-            if client.state is EngineState.DEAD:
-                metrics.engine_died()
-            return metrics.render()
-
         app = create_app(
             client,
             tokenizer,
@@ -55,7 +55,7 @@ def serve(
             served_model_name=name,
             api_keys=keys,
             admin_key=front.admin_key,
-            render_metrics=render_metrics,
+            render_metrics=metrics.render,
             observe_n=metrics.observe_params_n,
             max_chars_per_token=tokenizer.max_chars_per_token(),
             extra_routes=[*observer.routes(), *dashboard.routes()],
@@ -94,8 +94,11 @@ def _say_goodbye(num_streams: int, timeout_seconds: float) -> None:
     _say(f"evenflow is stopping: {streams}{patience}")
 
 
-def _say_lost(reason: str) -> None:
-    _say(f"evenflow: {reason}; every request is answered with 503 from now on, as is /health. Restart the server")
+def _say_lost(reason: str, num_streams: int) -> None:
+    ended = "" if not num_streams else f" {num_streams} under way ended with an error;"
+    _say(
+        f"evenflow: {reason};{ended} every request is answered with 503 from now on, as is /health. Restart the server"
+    )
 
 
 def _say_unlogged(error: LogError) -> None:

@@ -9,7 +9,7 @@ from cyclopts import Group, Parameter
 
 from evenflow.core.errors import ConfigError
 from evenflow.engine.config import EngineConfig
-from evenflow.models.whole_file import check_place
+from evenflow.files.whole_file import check_place
 
 EngineOptions = Annotated[EngineConfig, Parameter(name="*", group=Group("Model and engine", sort_key=2))]
 """A flag for each setting, in a box of their own."""

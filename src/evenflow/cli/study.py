@@ -38,7 +38,7 @@ def study(
 ) -> None:
     """Ten experiments on what scheduling does, each a table, a plot and a sentence that is checked.
 
-    The status is 1 if the numbers of an experiment do not bear its claim out.
+    The status is 1 if the numbers of an experiment do not bear its claim out, or it did not come to what it studies.
 
     Parameters
     ----------
@@ -117,5 +117,5 @@ def _show(experiment: Experiment, finding: Finding, console: Console) -> None:
         table.add_row(*row)
     console.print(table)
     console.print(finding.sentence, style="green" if finding.holds else "yellow", soft_wrap=True)
-    if not finding.holds:
-        console.print("These numbers do not bear the claim out.", style="yellow")
+    if finding.caveat is not None:
+        console.print(finding.caveat, style="yellow")

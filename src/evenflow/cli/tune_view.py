@@ -8,12 +8,12 @@ from rich.table import Table
 
 from evenflow.cli.progress import is_screen, say
 from evenflow.tune.effects import ITL_P99, TTFT_P95, throughput, value
-from evenflow.tune.miss import explain_miss
+from evenflow.tune.miss import misses
 from evenflow.tune.objective import Goal
 from evenflow.tune.race import Standing
 from evenflow.tune.ranking import Candidate
 from evenflow.tune.search import Found
-from evenflow.tune.telling import headline, sentences, shown_ratio, shown_seconds
+from evenflow.tune.telling import headline, sentences, shown_seconds, told_miss
 
 _LINES_PER_GRID = 10
 _MOST_ROWS = 8
@@ -77,9 +77,8 @@ def show_found(found: Found, console: Console) -> None:
     console.print(headline(found), style=style, soft_wrap=True)
     for sentence in sentences(found):
         console.print(f"  {sentence}", soft_wrap=True)
-    if found.predicted.best is None:
-        for sentence in explain_miss(found.predicted, found.search.space):
-            console.print(f"  {sentence}", soft_wrap=True, style="yellow")
+    for sentence in misses(found):
+        console.print(f"  {sentence}", soft_wrap=True, style="yellow")
     goal = found.search.goal
     extra = [goal.objective.title] if goal.objective.name != "throughput" else []
     table = Table("", *extra, "tokens/s", *(statistic.title for statistic in _SHOWN), "limits", box=None)
@@ -93,7 +92,7 @@ def show_found(found: Found, console: Console) -> None:
             *([_objective(each, goal)] if extra else []),
             f"{throughput(each.run):.4g}",
             *(shown_seconds(value(each.run, statistic)) for statistic in _SHOWN),
-            "" if not goal.limits else "kept" if each.keeps_limits else shown_ratio(each.worst_ratio),
+            "" if not goal.limits else "kept" if each.keeps_limits else told_miss(each.worst_ratio),
         )
     if found.predicted.contenders:
         console.print("\nIn the running, simulated:" if found.is_live else "\nIn the running:")

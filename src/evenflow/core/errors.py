@@ -11,6 +11,7 @@
     |   +-- QueueFull        try again later                       429
     |   +-- DeadlineTooSoon  its first token cannot be in time     504
     +-- EngineUnavailable    shutting down, not ready, or dead     503
+        +-- EngineDead       nothing but a restart helps           503, and no word of trying again
 
 What our own code guarantees is an `assert`, never one of these.
 """
@@ -82,3 +83,7 @@ class DeadlineTooSoon(RequestError):
 
 class EngineUnavailable(EvenflowError):
     """The engine does not take requests: it is starting, shutting down, or dead."""
+
+
+class EngineDead(EngineUnavailable):
+    """It will take none again: nothing here starts another one."""

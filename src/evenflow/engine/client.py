@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from evenflow.core.errors import DuplicateRequest, EngineUnavailable, InvalidRequest, PolicyError
+from evenflow.core.errors import DuplicateRequest, EngineDead, EngineUnavailable, InvalidRequest, PolicyError
 from evenflow.core.events import Event
 from evenflow.core.plan import RequestOutput
 from evenflow.core.request import FinishReason, Request, RequestId
@@ -49,10 +49,13 @@ class Link(Protocol):
 class EngineClient:
     """An `Engine` (engine/api.py) at the other end of `link`.
 
-    `lost` is told why, if the engine ends by itself while it serves: nobody may be there to be told but the log.
+    `lost` is told why, and how many open streams it took with it, if the engine ends by itself: nobody may be there to
+    be told but the log.
     """
 
-    def __init__(self, link: Link, tokenizer: TokenText, *, lost: Callable[[str], None] = lambda reason: None) -> None:
+    def __init__(
+        self, link: Link, tokenizer: TokenText, *, lost: Callable[[str, int], None] = lambda reason, streams: None
+    ) -> None:
         self._link = link
         self._lost = lost
         self._tokenizer = tokenizer
@@ -115,10 +118,11 @@ class EngineClient:
         await self._link.stop()
 
     def _die_by_itself(self, reason: str) -> None:
-        served = self._state in (EngineState.READY, EngineState.DRAINING)
+        if self._state is EngineState.DEAD:
+            return
+        num_streams = len(self._streams)
         self._die(reason)
-        if served:
-            self._lost(reason)
+        self._lost(reason, num_streams)
 
     def _die(self, reason: str) -> None:
         if self._state is EngineState.DEAD:
@@ -126,19 +130,24 @@ class EngineClient:
         self._state = EngineState.DEAD
         self._death_reason = reason
         for stream in self._streams.values():
-            stream.fail(EngineUnavailable(reason))
+            stream.fail(EngineDead(reason))
         self._streams.clear()
         self._leaving.clear()
         self._idle.set()
         for question in self._questions.values():
             if not question.done():
-                question.set_exception(EngineUnavailable(reason))
+                question.set_exception(EngineDead(reason))
+
+    def _unavailable(self, so: str = "") -> EngineUnavailable:
+        if self._death_reason is not None:
+            return EngineDead(self._death_reason + so)
+        return EngineUnavailable(f"the engine is {self._state.value}{so}")
 
     # ---- policy ----------------------------------------------------------------------------------------------------
 
     async def policy(self, change: Mapping[str, object] | None = None) -> PolicyView:
         if self._state not in (EngineState.READY, EngineState.DRAINING):
-            raise EngineUnavailable(self._death_reason or f"the engine is {self._state.value}")
+            raise self._unavailable()
         number = self._num_asked = self._num_asked + 1
         question: asyncio.Future[PolicyAnswer] = asyncio.get_running_loop().create_future()
         self._questions[number] = question
@@ -174,8 +183,7 @@ class EngineClient:
 
     def _open(self, request: Request, options: TextOptions) -> Stream:
         if self._state is not EngineState.READY:
-            reason = self._death_reason or f"the engine is {self._state.value}"
-            raise EngineUnavailable(f"{reason}; it takes no requests")
+            raise self._unavailable("; it takes no requests")
         if request.id in self._streams or request.id in self._leaving:
             raise DuplicateRequest(f"request id {request.id!r} is already in use; send a new id", param="request_id")
         stream = Stream(self._tokenizer, request, options)

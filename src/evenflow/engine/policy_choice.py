@@ -16,7 +16,7 @@ from evenflow.core.policy.presets import PRESETS, policy_of
 from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.policy.spelling import nearest
 from evenflow.core.policy.table import policy_from_table
-from evenflow.engine.small_file import read_small_text
+from evenflow.files.small_file import read_small_text
 
 MAX_FILE_BYTES = 1 << 20
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evenflow.core.errors import ModelError
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import tokenizers
 
 from evenflow.core.errors import InvalidRequest, ModelError
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
 from evenflow.models.chat_template import ChatTemplate
 from evenflow.models.fields import Fields, read_json_object
 from evenflow.models.gguf_file import GGUFFile

@@ -101,6 +101,11 @@ OWN = (
     Panel("Time to first token by class, P95", "s", _class_quantiles("evenflow:class_time_to_first_token_seconds")),
     Panel("Time per output token by class, P95", "s", _class_quantiles("evenflow:class_time_per_output_token_seconds")),
     Panel("End-to-end latency by class, P95", "s", _class_quantiles("evenflow:class_e2e_request_latency_seconds")),
+    Panel(
+        "Engine up, and requests lost with it per second",
+        "short",
+        (("up", f"min(evenflow:engine_up{SELECTOR})"), ("lost", _rate("evenflow:requests_lost_total"))),
+    ),
 )
 
 

@@ -12,7 +12,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from math import inf
 from pathlib import Path
@@ -22,6 +22,7 @@ import msgspec
 
 from evenflow.core.errors import EvenflowError
 from evenflow.core.events import ConfigChanged, Event, StepRecord
+from evenflow.files.file_kind import FileKind, kind_of_head, mistaken
 from evenflow.observe.lines import READABLE_VERSIONS, AnyHeader, FromLines, Header, SameAgain, ToLines, line_decoder
 from evenflow.observe.log_order import LogOrder, OutOfOrder
 from evenflow.observe.log_parts import Rotation, part_path, parts_of
@@ -39,7 +40,8 @@ class EventLogWriter:
     """A new log file; a log that exists is replaced, parts and all. Raises LogError where the file cannot be written.
 
     Each part's header has the settings in force when it began, so a part whose forerunners are gone still says them.
-    `failed` is told once if that happens later (a full disk, say): the log ends there, and nothing is kept for it.
+    `failed` is told once if that happens later (a full disk, say): the log ends there, with its last whole line, and
+    nothing is kept for it.
     """
 
     def __init__(
@@ -171,12 +173,19 @@ class EventLogWriter:
     def _write_lines(self) -> None:
         lines, self._lines = self._lines, []
         text = lines[0] if len(lines) == 1 else b"".join(lines)
+        num_written = 0
         try:
             num_written = self._file.write(text) if text else 0
             while num_written < len(text):  # the disk is full: the next try says so
                 num_written += self._file.write(text[num_written:])
         except OSError as error:
+            self._cut_back(num_written - 1 - text.rfind(b"\n", 0, num_written))
             self._end(self._named(error))
+
+    def _cut_back(self, num_bytes: int) -> None:
+        """Take back the beginning of a line: a log that ends with one is refused. It needs no room on the disk."""
+        with suppress(OSError):  # a pipe, which cannot take back anything
+            self._file.truncate(self._file.tell() - num_bytes)
 
     def _end(self, error: LogError) -> None:
         self._over = True
@@ -246,6 +255,8 @@ class EventLogReader:
         line = self._read_line()
         if not line:
             raise LogError(f"{self.name} is empty; an event log begins with a header line")
+        if (said := mistaken(kind_of_head(line), FileKind.EVENT_LOG, self.name)) is not None:
+            raise LogError(said)
         try:
             version = msgspec.json.decode(line, type=AnyHeader).schema_version
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

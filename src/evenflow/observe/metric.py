@@ -43,6 +43,7 @@ class EngineView(NamedTuple):
 
     spans: SpanFold
     last_step: StepRecord | None
+    up: bool = True
 
     @property
     def kv_blocks_used(self) -> int:
@@ -74,6 +75,7 @@ class MetricTable(NamedTuple):
     finished: tuple[Metric[RequestSpan], ...]
     completed: tuple[Metric[RequestSpan], ...]
     front: tuple[Metric[int], ...]
+    lost: tuple[Metric[int], ...]
 
 
 # fmt: off

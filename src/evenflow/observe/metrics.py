@@ -47,6 +47,7 @@ class Metrics(Collector):
         self._finished = _series(METRICS.finished)
         self._completed = _series(METRICS.completed)
         self._front = _series(METRICS.front)
+        self._lost = _series(METRICS.lost)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -70,9 +71,13 @@ class Metrics(Collector):
         """A request for `n` completions came in; only the front knows that they belong together."""
         _add(self._front, (n,))
 
-    def engine_died(self) -> None:
-        """It had no time to say so: what it was running and holding is no more, and the gauges fall to zero."""
+    def engine_died(self, num_lost: int) -> None:
+        """It had no time to say so: what it was running and holding is no more, and the gauges fall to zero.
+
+        `num_lost` requests ended with it; only the front knows how many.
+        """
         self._engine_is_gone = True
+        _add(self._lost, (num_lost,))
 
     def render(self) -> tuple[bytes, str]:
         """The exposition text and its content type."""
@@ -80,7 +85,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Family]:
         self.settle()
-        view = EngineView(SpanFold(), None) if self._engine_is_gone else EngineView(self._spans, self._last_step)
+        view = (
+            EngineView(SpanFold(), None, up=False) if self._engine_is_gone else EngineView(self._spans, self._last_step)
+        )
         for state in self._state:
             state.put(view)
         for group in (
@@ -94,6 +101,7 @@ class Metrics(Collector):
             self._finished,
             self._completed,
             self._front,
+            self._lost,
         ):
             for series in group:
                 yield series.family(LABEL_NAMES, self._labels)

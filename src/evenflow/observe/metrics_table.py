@@ -78,6 +78,12 @@ METRICS = MetricTable(
             lambda view: view.host_kv_usage,
         ),
         Metric(
+            "evenflow:engine_up",
+            _GAUGE,
+            "1 while the engine lives, loading its model included; 0 once it is dead and only a restart helps.",
+            lambda view: float(view.up),
+        ),
+        Metric(
             "evenflow:token_budget",
             _GAUGE,
             "Most tokens that the last step might have fed.",
@@ -348,6 +354,14 @@ METRICS = MetricTable(
             "Completions asked for at once (n); the front counts a request once, the engine runs n.",
             lambda n: n,
             PARAMS_N_BUCKETS,
+        ),
+    ),
+    lost=(
+        Metric(
+            "evenflow:requests_lost_total",
+            _COUNTER,
+            "Requests under way when the engine died; they ended with an error, and no other counter has them.",
+            lambda num: num,
         ),
     ),
 )

@@ -34,6 +34,7 @@ _MOVED_BY = {
     "finished": "Changed when a request ends (`Finished`)",
     "completed": "Changed when a request ends by itself (`Finished` with `stop` or `length`)",
     "front": "Changed by the HTTP front",
+    "lost": "Changed by the HTTP front when the engine dies",
 }
 
 
@@ -46,7 +47,8 @@ def metrics_page() -> str:
         "`GET /metrics` gives these series. Names, labels and buckets under `vllm:` are those that dashboards made for",
         "vLLM expect; what evenflow adds is under `evenflow:`. Every series has the labels",
         " and ".join(f"`{name}`" for name in LABEL_NAMES) + ".",
-        "Each is a fold over the [events](events.md): feeding a recorded log gives the same numbers.",
+        "Each is a fold over the [events](events.md): feeding a recorded log gives the same numbers, except of those",
+        "that the HTTP front changes, and of `evenflow:engine_up`, which only it knows.",
         "",
         "[grafana.json](grafana.json) is a Grafana dashboard of them. Its first row draws a vLLM server too.",
     ]

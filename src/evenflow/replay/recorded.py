@@ -4,42 +4,39 @@ A request's length is what it came to, not what it was allowed; one that the log
 is dropped. Content is not in the log, but which blocks of it were equal is, as far as the prefix cache asked.
 """
 
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from evenflow.core.events import Arrived, ConfigChanged, Finished
 from evenflow.core.request import DEFAULT_CLASS, DEFAULT_TENANT, RequestId
+from evenflow.files.file_kind import FileKind, kind_of, mistaken
 from evenflow.observe.lives import distinct_lives
 from evenflow.observe.log import LogError, read_log
 from evenflow.workload.formats import Reading, read_trace
-from evenflow.workload.rows import MAX_TOKENS, open_text
+from evenflow.workload.rows import MAX_TOKENS, check_can_be_read_again, open_text
 from evenflow.workload.trace import PrefixBlocks, Trace, TraceError, TraceRequest
 
 EVENT_LOG = "evenflow event log"
-_HEAD_CHARS = 1 << 20
 _SHOWN_CHARACTERS = 80
-
-
-class _Head(msgspec.Struct):
-    type: str = ""
 
 
 def open_trace(path: Path, reading: Reading) -> Trace:
     """A trace file or an event log."""
-    return trace_of_log(path, reading.limit) if is_event_log(path) else read_trace(path, reading)
+    check_can_be_read_again(path)
+    kind = kind_of(path)
+    if kind is FileKind.EVENT_LOG:
+        return trace_of_log(path, reading.limit)
+    if (said := mistaken(kind, FileKind.TRACE, str(path))) is not None:
+        raise TraceError(said)
+    return read_trace(path, reading)
 
 
 def is_event_log(path: Path) -> bool:
-    try:
-        with open_text(path) as file:
-            return msgspec.json.decode(file.readline(_HEAD_CHARS), type=_Head).type == "Log"
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, OSError, EOFError, zlib.error):
-        return False  # whatever is wrong with it, its reader says
+    """Raises TraceError for what cannot be read at all; whatever else is wrong with it, its reader says."""
+    with open_text(path):
+        return kind_of(path) is FileKind.EVENT_LOG
 
 
 def trace_of_log(path: Path, limit: int | None = None) -> Trace:

@@ -15,11 +15,12 @@ from typing import Annotated
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.models.whole_file import write_whole
+from evenflow.files.file_kind import FileKind, kind_of_head, mistaken
+from evenflow.files.whole_file import write_whole
 from evenflow.replay.record import Record
 from evenflow.replay.request import Reason, TokenCounts
 
-KIND = "evenflow-replay"
+KIND = FileKind.RESULT.value
 SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 2**30
 
@@ -193,6 +194,8 @@ def write_result(result: Result, summary: object, path: Path) -> None:
 
 def read_result(path: Path) -> Result:
     data = _read(path)
+    if (said := mistaken(kind_of_head(data), FileKind.RESULT, str(path))) is not None:
+        raise ResultError(said)
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.kind != KIND:

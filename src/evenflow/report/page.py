@@ -13,7 +13,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from evenflow.core.errors import EvenflowError
-from evenflow.models.whole_file import write_whole
+from evenflow.files.whole_file import write_whole
 from evenflow.observe.summary import format_seconds
 
 

@@ -17,6 +17,7 @@ from evenflow.core.errors import InvalidRequest, PolicyError
 from evenflow.core.policy.table import policy_to_table
 from evenflow.engine.api import Engine, PolicyView
 from evenflow.server.errors import AdminForbidden, InvalidApiKey, UnsupportedMediaType
+from evenflow.server.query import check_query
 
 ADMIN_PATH = "/admin/scheduling"
 MAX_BODY_BYTES = 1 << 20
@@ -37,10 +38,12 @@ class AdminRoutes:
 
     async def show(self, request: Request) -> Response:
         self._check_key(request)
+        check_query(request)
         return _answer(await self._engine.policy())
 
     async def change(self, request: Request) -> Response:
         self._check_key(request)
+        check_query(request)
         change = await _table(request)
         try:
             return _answer(await self._engine.policy(change))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from evenflow.core.errors import ConfigError
-from evenflow.engine.small_file import read_small_text
+from evenflow.files.small_file import read_small_text
 
 MAX_FILE_BYTES = 1 << 20
 MAX_TENANT_CHARS = 256

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from evenflow.core.errors import InvalidRequest
 from evenflow.core.events import Arrived, Event, Finished, FirstToken, Preempted, Scheduled, StepRecord
 from evenflow.core.request import RequestId
+from evenflow.server.query import check_query
 
 DASHBOARD_PATH: Final = "/dashboard"
 PRESETS_PATH: Final = "/dashboard/presets"
@@ -53,10 +54,12 @@ class Dashboard:
         return Response(self._page, media_type="text/html", headers={"content-security-policy": _POLICY})
 
     async def presets(self, request: Request) -> Response:
+        check_query(request)
         return Response(msgspec.json.encode(self._preset_names), media_type="application/json")
 
     async def steps(self, request: Request) -> Response:
         """`?after=N`: what happened since the answer whose `next` was N."""
+        check_query(request, "after")
         text = request.query_params.get("after", "0")
         if not text.isascii() or not text.isdecimal() or len(text) > 15:
             raise InvalidRequest(f"after must be the `next` of an earlier answer, not {text[:32]!r}", param="after")

@@ -14,6 +14,7 @@ from evenflow.core.errors import (
     ContextOverflow,
     DeadlineTooSoon,
     DuplicateRequest,
+    EngineDead,
     EngineUnavailable,
     EvenflowError,
     InvalidRequest,
@@ -134,6 +135,8 @@ def error_headers(error: BaseException) -> dict[str, str]:
             return {"retry-after": str(round(RETRY_AFTER_SECONDS)), "connection": "close"}
         case BodyTooSlow():
             return {"connection": "close"}
+        case EngineDead():
+            return {}  # who comes back finds it dead: whether it is started again, only the service manager knows
         case EngineUnavailable() | TooManyBodies():
             return {"retry-after": str(round(RETRY_AFTER_SECONDS))}
         case InvalidApiKey():

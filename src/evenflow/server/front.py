@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from evenflow.core.errors import EngineUnavailable
+from evenflow.core.errors import EngineDead, EngineUnavailable
 from evenflow.engine.api import Engine, EngineFacts, EngineState
 from evenflow.server.body import BodyReader
 from evenflow.server.encoding import Tokenizer
@@ -45,7 +45,7 @@ class Front:
             case EngineState.DRAINING:
                 raise ShuttingDown("The server is shutting down; send this to another one")
             case EngineState.DEAD:
-                raise EngineUnavailable(f"The engine is dead: {engine.death_reason or 'it did not say why'}")
+                raise EngineDead(f"The engine is dead: {engine.death_reason or 'it did not say why'}")
 
     def check_model(self, model: str | None) -> None:
         """No name means the only model there is."""

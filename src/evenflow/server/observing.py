@@ -28,6 +28,7 @@ from evenflow.observe.story_text import render_text
 from evenflow.observe.tails import PERCENTS
 from evenflow.observe.windows import WINDOWS
 from evenflow.server.errors import NotFound
+from evenflow.server.query import check_query
 
 # Some minutes of a busy server, at about 1 KB per step of 64 requests.
 EVENTS_KEPT = 50_000
@@ -102,6 +103,7 @@ class Observer:
 
     async def stats(self, request: Request) -> Response:
         """`?window=1m|5m|start` asks for one window, all of them otherwise; `?format=json|text`."""
+        check_query(request, "window", "format")
         form = _form_of(request, "json", "text")
         asked = request.query_params.get("window")
         if asked is not None and asked not in WINDOWS:
@@ -138,6 +140,7 @@ class Observer:
 
     async def request(self, request: Request) -> Response:
         """`?format=json|text|svg`."""
+        check_query(request, "format")
         form = _form_of(request, "json", "text", "svg")
         story = self._story(request.path_params["request_id"])
         if form == "svg":

@@ -161,6 +161,8 @@ class Routes:
         body = Readiness(ready=ready, engine=state.value)
         if ready:
             return json(body)
+        if state is EngineState.DEAD:
+            return json(body, 503)
         return json(body, 503, {"retry-after": str(round(RETRY_AFTER_SECONDS))})
 
     async def metrics(self, request: Request) -> Response:

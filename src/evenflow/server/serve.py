@@ -6,7 +6,7 @@
     drain    at the first SIGTERM or SIGINT: new requests and those whose body is not complete get 503, running ones
              may finish within the shutdown timeout; what is left then is aborted, and its stream ends with an error
              event
-    end      exit status 0
+    end      exit status 0; 1 if the engine had died, so that a service manager sees a failure and may restart it
 
 A second signal ends everything at once, with the exit status that the signal would have given.
 """
@@ -24,7 +24,7 @@ from typing import NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from evenflow.engine.api import Engine
+from evenflow.engine.api import Engine, EngineState
 from evenflow.server.binding import ServeSettings, bind, url_of
 from evenflow.server.http_protocol import BoundedHttp, Visitors, quieten
 from evenflow.server.shutdown import Shutdown
@@ -141,10 +141,11 @@ async def serve(
             deadline = monotonic() + settings.shutdown_timeout_seconds
             if not await done_before(engine.drain(settings.shutdown_timeout_seconds), shutdown.forced):
                 return 128 + shutdown.signal_number
+        status = 1 if engine.state is EngineState.DEAD else 0
         server.should_exit = True
         shortest, longest = LAST_BYTES_SECONDS
         last_bytes = asyncio.wait((serving,), timeout=min(longest, max(shortest, deadline - monotonic())))
-        return 0 if await done_before(last_bytes, shutdown.forced) else 128 + shutdown.signal_number
+        return status if await done_before(last_bytes, shutdown.forced) else 128 + shutdown.signal_number
     finally:
         server.hang_up()
         await engine.stop()

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from evenflow.core.errors import EvenflowError
-from evenflow.models.whole_file import write_whole
+from evenflow.files.file_kind import FileKind, kind_of_head, mistaken
+from evenflow.files.whole_file import write_whole
 from evenflow.simulate.cost import HULL_FEATURES, Bounds, Drift, Identity, Kind, Knot, Quality, Spread, StepCost
 from evenflow.simulate.levels import LEVELS
 from evenflow.simulate.machine import this_engine, this_machine
 
-KIND = "evenflow-step-cost"
+KIND = FileKind.COST.value
 SCHEMA_VERSION = 1
 MAX_FILE_BYTES = 1 << 20
 MAX_KNOTS = 64
@@ -116,6 +117,8 @@ def load_cost(path: Path, *, force: bool = False) -> StepCost:
 
 
 def parse_cost(data: bytes, name: str, *, force: bool = False) -> StepCost:
+    if (said := mistaken(kind_of_head(data), FileKind.COST, name)) is not None:
+        raise CostError(said)
     if len(data) > MAX_FILE_BYTES:
         raise CostError(f"{name} holds more than {MAX_FILE_BYTES} bytes; no cost file does")
     try:

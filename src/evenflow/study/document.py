@@ -42,9 +42,9 @@ def document(lab: str, done: Sequence[Done]) -> Iterator[str]:
         yield f"## {number}. {experiment.question}"
         yield ""
         yield f"**{finding.sentence}**"
-        if not finding.holds:
+        if finding.caveat is not None:
             yield ""
-            yield "*The numbers of this run do not bear the claim out.*"
+            yield f"*{finding.caveat}*"
         yield ""
         yield f"{finding.setting[0].upper()}{finding.setting[1:]}. (`evenflow study {experiment.name}`)"
         yield ""

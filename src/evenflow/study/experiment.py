@@ -23,7 +23,11 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`rows` have a text for each of `columns`. `setting` says what was run, in a sentence."""
+    """`rows` have a text for each of `columns`. `setting` says what was run, in a sentence.
+
+    A load may be too small to bring about what the experiment is about. Then nothing is `shown`: the sentence says so,
+    and which size would do.
+    """
 
     setting: str
     columns: tuple[str, ...]
@@ -31,6 +35,14 @@ class Finding:
     plots: tuple[Plot, ...]
     sentence: str
     holds: bool
+    shown: bool = True
+
+    @property
+    def caveat(self) -> str | None:
+        """What a reader of the sentence must know."""
+        if not self.shown:
+            return "At this size the experiment did not come to what it studies."
+        return None if self.holds else "These numbers do not bear the claim out."
 
 
 class Experiment(NamedTuple):

@@ -12,7 +12,7 @@ from evenflow.core.policy.spec import PolicySpec
 from evenflow.core.policy.table import policy_to_table
 from evenflow.engine.config import EngineConfig
 from evenflow.engine.policy_choice import table_of
-from evenflow.models.whole_file import write_whole
+from evenflow.files.whole_file import write_whole
 from evenflow.observe.visible import visible
 from evenflow.tune.settings import Settings
 

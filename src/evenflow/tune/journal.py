@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from evenflow.core.errors import ConfigError, EvenflowError
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
 
 SCHEMA_VERSION = 1
 _MAX_BYTES = 1 << 28

@@ -9,16 +9,24 @@ from collections.abc import Iterator
 
 from evenflow.observe.summary import format_seconds
 from evenflow.tune.effects import completed
+from evenflow.tune.equal import roomiest_first
 from evenflow.tune.objective import Limit
 from evenflow.tune.ranking import Candidate, Ranking
+from evenflow.tune.search import Found
 from evenflow.tune.space import Space
 
 _SATURATED = 0.95
 
 
-def explain_miss(ranking: Ranking, space: Space) -> Iterator[str]:
-    """Sentences, the most important first."""
-    nearest = ranking.nearest
+def misses(found: Found) -> list[str]:
+    """What there is to say where no simulated configuration keeps the limits, and the chosen one does not either."""
+    if found.keeps_limits or found.predicted.best is not None:
+        return []
+    return list(explain_miss(found.choice, found.predicted, found.search.space))
+
+
+def explain_miss(nearest: Candidate, ranking: Ranking, space: Space) -> Iterator[str]:
+    """Sentences, the most important first. `nearest` is the choice: live it may be another than the simulation's."""
     binding = [against for against in nearest.limits if against.ratio > 1.0]
     missed = ", ".join(
         f"{each.limit.statistic.title} {format_seconds(each.value)} where {format_seconds(each.limit.seconds)} is asked"
@@ -27,7 +35,7 @@ def explain_miss(ranking: Ranking, space: Space) -> Iterator[str]:
     yield f"no configuration keeps every limit; the nearest miss is {space.label(nearest.cell)}: {missed}"
     unreachable = []
     for index, limit in enumerate(ranking.goal.limits):
-        lowest = min(ranking.candidates, key=lambda each: each.limits[index].value)
+        lowest = _lowest(index, nearest, ranking)
         if lowest.limits[index].ratio > 1.0:
             unreachable.append(limit)
             yield from _out_of_reach(limit, lowest, index, ranking, space)
@@ -42,6 +50,13 @@ def explain_miss(ranking: Ranking, space: Space) -> Iterator[str]:
         )
     if nearest.run.num_failed:
         yield f"{nearest.run.num_failed} of {nearest.run.num_planned} requests failed there, and keep no limit"
+
+
+def _lowest(index: int, nearest: Candidate, ranking: Ranking) -> Candidate:
+    """Of those that come equally low the one that was named already, or else the one that stands for equal ones."""
+    least = min(each.limits[index].value for each in ranking.candidates)
+    alike = {each.cell: each for each in ranking.candidates if each.limits[index].value == least}
+    return alike.get(nearest.cell) or alike[roomiest_first(list(alike))[0]]
 
 
 def _out_of_reach(limit: Limit, lowest: Candidate, index: int, ranking: Ranking, space: Space) -> Iterator[str]:

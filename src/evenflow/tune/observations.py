@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenflow.core.errors import EvenflowError
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
 from evenflow.replay.bootstrap import Floats, Sample
 from evenflow.replay.measure import HEADLINE, Metric, window_of
 from evenflow.replay.record import Record

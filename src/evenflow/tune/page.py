@@ -8,7 +8,7 @@ from evenflow.report.charts import Chart, Series
 from evenflow.report.page import Cell as Text
 from evenflow.report.page import Table, header, render
 from evenflow.tune.effects import HEADLINE, ITL_P99, TTFT_P95, Effect, completed, effects, frontier, throughput, value
-from evenflow.tune.miss import explain_miss
+from evenflow.tune.miss import misses
 from evenflow.tune.race import Standing
 from evenflow.tune.ranking import Candidate, Ranking, rank
 from evenflow.tune.search import Found, Raced
@@ -28,7 +28,7 @@ def tune_page(found: Found, facts: Mapping[str, str], notes: Sequence[str]) -> s
         verdict_style="" if found.keeps_limits else "caution",
         sentences=list(sentences(found)),
         tiles=list(_tiles(found)),
-        misses=[] if found.keeps_limits else list(_misses(found)),
+        misses=misses(found),
         race=_race_table(found),
         race_note=(
             "Against the best of those that ran to the end, at 95 %: a round is one observation, so what the machine "
@@ -56,10 +56,6 @@ def tune_page(found: Found, facts: Mapping[str, str], notes: Sequence[str]) -> s
 
 def _outside(found: Found) -> dict[Cell, float]:
     return found.stages[-1].grid.outside
-
-
-def _misses(found: Found) -> list[str]:
-    return list(explain_miss(found.predicted, found.search.space)) if found.predicted.best is None else []
 
 
 def _tiles(found: Found) -> Iterator[dict[str, str]]:

@@ -117,8 +117,8 @@ class Ranking:
 
     @property
     def nearest(self) -> Candidate:
-        """The best, or else the one that comes nearest to keeping its limits."""
-        return self.best or min(self.candidates, key=lambda each: each.worst_ratio)
+        """The best, or else who comes nearest to keeping its limits; of equal ones the one that stands for them."""
+        return self.best or self.contenders[0]
 
 
 def rank(

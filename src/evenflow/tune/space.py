@@ -19,7 +19,7 @@ from pathlib import Path
 
 from evenflow.core.errors import ConfigError
 from evenflow.engine.policy_choice import literal
-from evenflow.engine.small_file import read_small_text
+from evenflow.files.small_file import read_small_text
 
 Value = int | float | str | bool
 

@@ -80,7 +80,16 @@ def _live_sentences(found: Found) -> Iterator[str]:
 
 def shown_ratio(ratio: float) -> str:
     """Of a figure to its limit."""
-    return f"{ratio:.0%}" if ratio < 10.0 else f"{ratio:.3g} times" if ratio < 1e3 else f"{ratio:,.0f} times"
+    if ratio == float("inf"):
+        return "never"
+    return f"{ratio:.0%}" if ratio < 10.0 else f"{ratio:.3g}×" if ratio < 1e3 else f"{ratio:,.0f}×"
+
+
+def told_miss(ratio: float) -> str:
+    """Of the worst figure to its limit, where nothing beside it says what it is."""
+    if ratio == float("inf"):
+        return "missed altogether"
+    return f"missed: {shown_ratio(ratio)} of the limit" if ratio < 10.0 else f"missed: {shown_ratio(ratio)} the limit"
 
 
 def shown_seconds(seconds: float) -> str:

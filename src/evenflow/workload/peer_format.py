@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from evenflow.core.errors import ConfigError
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
 from evenflow.workload.synthesize import PromptTokenizer, prompt_of_length
 from evenflow.workload.trace import TraceError
 

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp, Message, Scope
 
 from evenflow.core.config import SchedulerConfig
-from evenflow.core.errors import EngineUnavailable
+from evenflow.core.errors import EngineDead, EngineUnavailable
 from evenflow.core.events import Event
 from evenflow.core.learned import Learned
 from evenflow.core.plan import TokenLogprobs
@@ -201,9 +201,11 @@ class ScriptedEngine:
         self.state = EngineState.DEAD
         self.death_reason = reason
         for call in self.calls:
-            call.fail(EngineUnavailable(reason))
+            call.fail(EngineDead(reason))
 
     async def drain(self, timeout_seconds: float) -> None:
+        if self.state is EngineState.DEAD:
+            return
         self.state = EngineState.DRAINING
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -314,6 +316,7 @@ class Client:
 
     def open(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Exchange:
         """A request whose body is still to come."""
+        path, _, query = path.partition("?")
         given = {"content-type": "application/json", **(headers or {})}
         scope = {
             "type": "http",
@@ -323,7 +326,7 @@ class Client:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()],
             "client": ("127.0.0.1", 1),

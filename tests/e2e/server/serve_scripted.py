@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Mapping
 
 from e2e.server.scripted import ByteTokenizer, ScriptedCall, ScriptedEngine, app_for, echo_backwards
-from evenflow.core.errors import ConfigError, ModelError
-from evenflow.core.request import FinishReason
-from evenflow.engine.api import Delta, EngineState
+from evenflow.core.errors import ConfigError, EngineDead, ModelError
+from evenflow.core.request import FinishReason, Request
+from evenflow.engine.api import Delta, EngineState, TextOptions
 from evenflow.server.binding import ServeSettings
 from evenflow.server.encoding import SHORT_CHARS
 from evenflow.server.serve import leave_now, run
@@ -80,11 +80,20 @@ class Unloadable(ScriptedEngine):
         raise ModelError("model.safetensors is broken")
 
 
+class Mortal(ScriptedEngine):
+    """Dies of a request."""
+
+    async def complete(self, request: Request, options: TextOptions) -> Delta:
+        self.die("killed by signal 9")
+        raise EngineDead("killed by signal 9")
+
+
 ENGINES: Mapping[str, Callable[[], ScriptedEngine]] = {
     "stubborn": lambda: Stubborn(script),
     "finishing": lambda: Finishing(script),
     "loading": lambda: Loading(script),
     "unloadable": lambda: Unloadable(script),
+    "mortal": Mortal,
 }
 
 

@@ -56,10 +56,27 @@ def test_each_state_is_told_to_probes_and_clients(state: EngineState, health: in
             answer = await client.post(path, body)
             assert answer.status == serves
             if serves == 503:
-                assert int(answer.headers["retry-after"]) >= 1
+                assert state is EngineState.DEAD or int(answer.headers["retry-after"]) >= 1
                 assert answer.json()["error"]["type"] == "server_error"
                 if state is EngineState.DEAD:
                     assert "killed by signal 9" in answer.json()["error"]["message"]
+
+    run(scenario())
+
+
+def test_a_dead_engine_asks_nobody_to_try_again() -> None:
+    async def scenario() -> None:
+        engine, client = world()
+        waiting = client.open("POST", COMPLETIONS)
+        waiting.upload(b'{"prompt": "abc"}')
+        await engine.next_call()
+        engine.die("killed by signal 9")
+        answers = [
+            await waiting.finish(),
+            await client.post(COMPLETIONS, {"prompt": "abc"}),
+            await client.get("/ready"),
+        ]
+        assert [(answer.status, answer.headers.get("retry-after")) for answer in answers] == [(503, None)] * 3
 
     run(scenario())
 

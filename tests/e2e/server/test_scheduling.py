@@ -150,3 +150,18 @@ def test_without_an_admin_key_nobody_may() -> None:
         assert "EVENFLOW_ADMIN_KEY" in answer.json()["error"]["message"]
 
     run(scenario())
+
+
+def test_a_change_in_the_address_is_refused_and_not_passed_over() -> None:
+    async def scenario() -> None:
+        _, client = world(echo_backwards, admin_key="secret")
+        for method in ("GET", "PATCH"):
+            exchange = client.open(method, f"{ADMIN_PATH}?preset=sarathi", KEY)
+            exchange.upload(b"{}")
+            answer = await exchange.finish()
+            assert (answer.status, answer.json()["error"]["param"]) == (400, "preset")
+        # What clients of other services put behind every address does no harm on the routes that they know.
+        assert (await client.get("/v1/models?api-version=2024-10-21")).status == 200
+        assert (await client.get("/health?verbose=1")).status == 200
+
+    run(scenario())

@@ -67,6 +67,15 @@ def test_an_idle_server_ends_at_a_signal_with_status_0(number: int) -> None:
         assert server.status() == 0
 
 
+def test_a_server_whose_engine_died_ends_with_a_status_that_says_so() -> None:
+    with server_process("mortal") as server:
+        url = server.line()
+        assert httpx.post(f"{url}/v1/completions", json={"prompt": "abc"}).status_code == 503
+        assert httpx.get(f"{url}/health").status_code == 503
+        server.signal(signal.SIGTERM)
+        assert server.status() == 1
+
+
 def test_a_signal_refuses_new_requests_and_lets_streams_finish() -> None:
     with server_process("finishing") as server, httpx.Client() as client:
         url = server.line()

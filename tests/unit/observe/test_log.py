@@ -1,7 +1,9 @@
 """The log gives back what was written, and says where a broken one breaks."""
 
 import gzip
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,16 @@ def read(path: Path) -> list[Event]:
         return list(log)
 
 
+@contextmanager
+def disk_with_room(num_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
@@ -47,6 +59,29 @@ def test_the_header_has_the_schema_version_and_the_settings(tmp_path: Path) -> N
     assert lines[0] == '{"type":"Log","schema_version":3,"part":1,"settings":{"max_num_seqs":"8"}}'
     with read_log(tmp_path / "run.jsonl") as log:
         assert log.header.settings == {"max_num_seqs": "8"}
+
+
+@pytest.mark.parametrize("written_at_once", [True, False])
+def test_a_full_disk_leaves_a_log_of_whole_lines(written_at_once: bool, tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    events = flat(busy_runs(1)[0])
+    whole = write(path, events)
+    for room in (3, len(whole[0]) + 1, len(path.read_bytes()) // 2, len(path.read_bytes()) - 1):
+        failures: list[LogError] = []
+        batches = [events] if written_at_once else [[event] for event in events]
+        with (
+            disk_with_room(room),
+            EventLogWriter(path, settings=[("max_num_seqs", "8")], failed=failures.append) as log,
+        ):
+            for batch in batches:
+                log.write(batch)
+        assert [str(failure) for failure in failures] == [f"cannot write the event log {path}: File too large"]
+        kept = path.read_text()
+        lines = kept.splitlines()
+        assert kept == "".join(line + "\n" for line in whole[: len(lines)]), "to the last whole line"
+        assert len(kept) <= room < len(kept) + len(whole[len(lines)]) + 1
+        if lines:
+            assert read(path) == events[: len(lines) - 1]
 
 
 def test_a_line_names_its_event_and_its_fields(tmp_path: Path) -> None:

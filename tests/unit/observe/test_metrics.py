@@ -199,11 +199,13 @@ def test_gauges_fall_to_zero_when_everything_was_aborted_although_no_step_follow
     assert gauges(metrics) == [0, 0, 0]
 
 
-def test_gauges_fall_to_zero_when_the_engine_dies() -> None:
+def test_a_dead_engine_is_told_from_an_idle_one() -> None:
     metrics = with_one_running_and_one_waiting()
     assert gauges(metrics) == [1, 1, 0.25]
-    metrics.engine_died()
+    assert [value(metrics, f"evenflow:{name}") for name in ("engine_up", "requests_lost_total")] == [1, 0]
+    metrics.engine_died(2)
     assert gauges(metrics) == [0, 0, 0]
+    assert [value(metrics, f"evenflow:{name}") for name in ("engine_up", "requests_lost_total")] == [0, 2]
 
 
 def test_preemptions_are_counted_with_what_they_cost() -> None:

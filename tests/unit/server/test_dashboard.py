@@ -43,6 +43,11 @@ def test_a_place_that_no_answer_named_is_refused(after: str) -> None:
     assert ask(Observer(), f"/v1/steps?after={after}").status_code == 400
 
 
+@pytest.mark.parametrize("path", ["/v1/steps?before=1", "/dashboard/presets?name=a"])
+def test_a_parameter_that_would_do_nothing_is_refused(path: str) -> None:
+    assert ask(Observer(), path).status_code == 400
+
+
 def test_who_was_fed_is_told_apart_as_prefill_and_decode() -> None:
     events: list[Event] = [
         arrived("a", 0.0),

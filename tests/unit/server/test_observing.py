@@ -88,6 +88,20 @@ def test_one_window_may_be_asked_for_and_an_unknown_one_is_refused(observer: Obs
     assert refused.json()["error"]["param"] == "window"
 
 
+@pytest.mark.parametrize("path", ["/v1/stats?by=x&window=5m", "/v1/requests/a?by=x", "/v1/requests/nobody?by=x"])
+def test_a_parameter_that_would_do_nothing_is_refused(path: str, observer: Observer) -> None:
+    refused = ask(observer, path)
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["param"] == "by"
+    assert error["message"].startswith(f"Unknown query parameter 'by'; {path.partition('?')[0]} takes ")
+
+
+def test_a_parameter_that_is_given_twice_is_refused(observer: Observer) -> None:
+    refused = ask(observer, "/v1/stats?window=1m&window=5m")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "window")
+
+
 def test_a_server_without_a_step_has_stats_too() -> None:
     body = ask(Observer(), "/v1/stats").json()
     assert body["engine"] is None

@@ -1,5 +1,6 @@
 """The study: every sentence is borne out by the numbers of a small version, and could have come out otherwise."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from evenflow.cli.study import DEFAULT_COST
 from evenflow.report.charts import Chart, Series
 from evenflow.simulate.catalogue import find_cost
-from evenflow.study import ageing, chunk_size, static_batching
+from evenflow.study import ageing, chunk_size, preemption, static_batching
 from evenflow.study.document import write_document
 from evenflow.study.experiment import Experiment, Finding, Plot
 from evenflow.study.lab import Lab, Played
@@ -71,6 +72,22 @@ class Indifferent:
 @pytest.mark.parametrize("measure", [static_batching.measure, ageing.measure], ids=["static-batching", "ageing"])
 def test_where_nothing_makes_a_difference_no_sentence_holds(measure) -> None:  # type: ignore[no-untyped-def]
     assert not measure(Indifferent(lab())).holds
+
+
+def test_without_a_preemption_nothing_is_said_of_preemptions_but_which_size_has_some() -> None:
+    finding = preemption.measure(lab(0.1))
+    assert not finding.holds
+    assert finding.caveat == "At this size the experiment did not come to what it studies."
+    assert finding.setting.endswith("for 40 requests at once: 0 preemptions in all runs together")
+    told = re.fullmatch(r"No .* these 40; there are preemptions with (.*) \(--size (.*)\)\.", finding.sentence)
+    assert told is not None
+    assert lab(float(told[2])).count(400) == int(told[1]) > 40
+
+
+def test_where_no_size_would_do_another_device_is_named() -> None:
+    vast = lab(0.1)
+    finding = preemption.measure(replace(vast, cost=replace(vast.cost, kv_tokens=2**24)))
+    assert finding.sentence.endswith("The experiment wants a device of less KV memory (--cost).")
 
 
 def test_the_document_has_table_plot_and_sentence(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from evenflow.tune.objective import parse_goal
 from evenflow.tune.ranking import Kept, rank
 from evenflow.tune.resampled import Figures
 from evenflow.tune.space import Axis, Cell, Space
+from evenflow.tune.telling import told_miss
 from tuning_runs import GOAL, cell, noisy, run
 
 
@@ -85,10 +86,28 @@ def test_without_a_legal_cell_the_nearest_miss_is_told_with_what_limits_it() -> 
     ranking = rank(runs, GOAL)
     assert ranking.best is None
     assert ranking.nearest.cell == cells[2]
-    said = list(explain_miss(ranking, space))
+    said = list(explain_miss(ranking.nearest, ranking, space))
     assert "nearest miss is seqs 4: ITL P99 60" in said[0]
     assert "out of its reach" in said[1]
     assert "largest max_num_seqs" in said[2]
+
+
+def test_of_equal_ones_the_miss_names_the_one_that_is_chosen() -> None:
+    space = Space((Axis("max_num_seqs", (32, 64, 128)),))
+    runs = [(each, noisy(0.1, 1, gap=0.2)) for each in space.cells()]
+    ranking = rank(runs, GOAL)
+    choice = ranking.contenders[0]
+    assert choice.cell["max_num_seqs"] == 128
+    assert {each["max_num_seqs"] for each in ranking.equal_to(choice.cell)} == {32, 64}
+    assert ranking.nearest == choice
+    nearest, out_of_reach, *_ = explain_miss(choice, ranking, space)
+    assert "nearest miss is seqs 128: " in nearest
+    assert "(seqs 128); 50ms is out of its reach" in out_of_reach.replace(" ms", "ms")
+
+
+def test_how_far_a_limit_is_missed_is_told_with_what_it_is() -> None:
+    told = [told_miss(ratio).removeprefix("missed") for ratio in (1.25, 388.2, 12_345.6, float("inf"))]
+    assert told == [": 125% of the limit", ": 388× the limit", ": 12,346× the limit", " altogether"]
 
 
 def test_limits_that_pull_against_each_other_are_told_so() -> None:
@@ -98,7 +117,7 @@ def test_limits_that_pull_against_each_other_are_told_so() -> None:
         (cell("b"), run(lambda i, rng: 0.3, gap=0.02, goal=goal)),
     ]
     ranking = rank(runs, goal)
-    said = list(explain_miss(ranking, Space((Axis("policy", ("a", "b")),))))
+    said = list(explain_miss(ranking.nearest, ranking, Space((Axis("policy", ("a", "b")),))))
     assert "pull against each other" in said[1]
 
 

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from evenflow.core.errors import ConfigError
-from evenflow.engine.small_file import read_small_text
+from evenflow.files.small_file import read_small_text
 
 OWN_ENGINE = "evenflow"
 STANDARD_TABLE = Path(__file__).with_name("contenders.toml")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from evenflow.core.errors import ConfigError
-from evenflow.engine.small_file import read_small_text
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
+from evenflow.files.small_file import read_small_text
 
 
 def test_a_file_of_just_the_size_is_read(tmp_path: Path) -> None:

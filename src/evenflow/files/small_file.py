@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from evenflow.core.errors import ConfigError
-from evenflow.models.bounded_file import read_at_most
+from evenflow.files.bounded_file import read_at_most
 
 
 def read_small_text(path: Path, most_bytes: int) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evenflow.models.whole_file import check_place, write_whole
+from evenflow.files.whole_file import check_place, write_whole
 
 
 def test_it_replaces_what_was_there(tmp_path: Path) -> None:
