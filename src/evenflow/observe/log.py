@@ -255,7 +255,8 @@ class EventLogReader:
         line = self._read_line()
         if not line:
             raise LogError(f"{self.name} is empty; an event log begins with a header line")
-        if (said := mistaken(kind_of_head(line), FileKind.EVENT_LOG, self.name)) is not None:
+        head = line + self._read_line() if line.strip() == b"{" else line  # JSON over several lines begins so
+        if (said := mistaken(kind_of_head(head), FileKind.EVENT_LOG, self.name)) is not None:
             raise LogError(said)
         try:
             version = msgspec.json.decode(line, type=AnyHeader).schema_version
