@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 COMMAND = (sys.executable, "-m", "evenflow", "demo")
 
@@ -38,7 +38,6 @@ def test_an_interrupted_demo_says_what_was_cut_and_sums_up_the_rest() -> None:
     assert re.search(r"^\d+ iterations: ", out, re.MULTILINE)
 
 
-@pytest.mark.slow
 def test_a_demo_that_runs_to_its_end_has_answered_everything() -> None:
     demo = subprocess.run([*COMMAND, "--requests", "5"], capture_output=True, text=True)
     assert demo.returncode == 0, demo.stderr

@@ -28,6 +28,7 @@ PROC = pytest.mark.skipif(resident_memory() is None, reason="the system does not
 
 @PROC
 @pytest.mark.model
+@pytest.mark.slow
 def test_a_start_is_timed_to_its_first_token() -> None:
     result = startup.measure(resolve_model("smollm2-135m"), runs=1, serve_arguments=["--executor", "shadow"])
     (start,) = result.starts
@@ -39,6 +40,7 @@ def test_a_start_is_timed_to_its_first_token() -> None:
 
 
 @PROC
+@pytest.mark.slow
 def test_a_cache_that_is_filled_is_in_memory(tmp_path: Path) -> None:
     tiny_model("llama").save_pretrained(tmp_path)
     config = EngineConfig(
