@@ -9,12 +9,12 @@ cold, so this is the most that it can be, and it is the same work.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import TypeGuard
 
 from evenflow.bench.policies.loads import w1_load, warm_up
 from evenflow.bench.policies.play import Played, engine_on, play_in_turns
 from evenflow.bench.recorder import Recorder, by_step, replayed
+from evenflow.bench.rounds import medians
 from evenflow.bench.served_recording import MOST_LOSS, MOST_MICROSECONDS, POLICY
 from evenflow.core.events import Event, StepRecord
 from evenflow.core.policy.presets import policy_of
@@ -90,7 +90,7 @@ def measure(
     progress("the same events again")
     beside, steps = log.with_name(f"{log.name}.again"), by_step(events)
     warm, cold = (_fed_again(steps, beside, cold=cold) for cold in (False, True))
-    cost = replace(_medians(found), warm_us_per_step=warm, cold_us_per_step=cold)
+    cost = replace(medians(found), warm_us_per_step=warm, cold_us_per_step=cold)
     progress("decoding steps alone")
     decodes = filter(_only_decodes, events)
     decode = max(decodes, key=lambda step: step.num_scheduled, default=None)
@@ -133,21 +133,4 @@ def _round(played: Mapping[str, Played], recorder: Recorder, log: Path) -> Recor
         log_us_per_step=1e6 * recorder.log_seconds / num_steps,
         folds_us_per_step=1e6 * recorder.folds_seconds / num_steps,
         log_bytes_per_step=log.stat().st_size / num_steps,
-    )
-
-
-def _medians(found: Sequence[RecordingCost]) -> RecordingCost:
-    def middle(read: Callable[[RecordingCost], float]) -> float:
-        return float(median(map(read, found)))
-
-    return RecordingCost(
-        rounds=len(found),
-        steps=int(middle(lambda each: each.steps)),
-        plain_tokens_per_second=middle(lambda each: each.plain_tokens_per_second),
-        recording_tokens_per_second=middle(lambda each: each.recording_tokens_per_second),
-        loss=middle(lambda each: each.loss),
-        us_per_step=middle(lambda each: each.us_per_step),
-        log_us_per_step=middle(lambda each: each.log_us_per_step),
-        folds_us_per_step=middle(lambda each: each.folds_us_per_step),
-        log_bytes_per_step=middle(lambda each: each.log_bytes_per_step),
     )

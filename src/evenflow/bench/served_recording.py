@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Final
 
 import msgspec
 
 from evenflow.bench.policies.loads import w1_load, warm_up_load
 from evenflow.bench.recorder import Recorder
+from evenflow.bench.rounds import medians
 from evenflow.bench.watched_engine import STEPS_OF_A_TURN, YOUR_TURN, Row
 from evenflow.core.request import Request
 from evenflow.engine.api import EngineFacts, TextOptions
@@ -169,7 +170,7 @@ async def measure(
                 played.append(await _play(sides, w1_load(workload, number)))
                 recorders[-1].settle()
     rows = {name: msgspec.json.decode(side.figures.read_bytes(), type=list[Row]) for name, side in sides.items()}
-    return _medians([_round(run, rows, recorder) for run, recorder in zip(played, recorders, strict=True)])
+    return medians([_round(run, rows, recorder) for run, recorder in zip(played, recorders, strict=True)])
 
 
 async def _play(sides: Mapping[str, _Side], load: Sequence[Request]) -> dict[str, _Played]:
@@ -221,22 +222,4 @@ def _round(played: Mapping[str, _Played], rows: Mapping[str, Sequence[Row]], rec
         front_us=1e6 * (front[1] - front[0]),
         log_us=1e6 * recorder.log_seconds / recording.steps,
         folds_us=1e6 * recorder.folds_seconds / recording.steps,
-    )
-
-
-def _medians(found: Sequence[ServedRecording]) -> ServedRecording:
-    def middle(read: Callable[[ServedRecording], float]) -> float:
-        return float(median(map(read, found)))
-
-    return ServedRecording(
-        rounds=len(found),
-        steps=int(middle(lambda each: each.steps)),
-        plain_tokens_per_second=middle(lambda each: each.plain_tokens_per_second),
-        recording_tokens_per_second=middle(lambda each: each.recording_tokens_per_second),
-        loss=middle(lambda each: each.loss),
-        making_us=middle(lambda each: each.making_us),
-        packing_us=middle(lambda each: each.packing_us),
-        front_us=middle(lambda each: each.front_us),
-        log_us=middle(lambda each: each.log_us),
-        folds_us=middle(lambda each: each.folds_us),
     )

@@ -1,29 +1,19 @@
 """The bits of a request's attention are its own: not the batch's, the chunking's, the block size's, or the threads'."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import pytest
 import torch
 
 from evenflow.kernels.native import Kernels
 from unit.kernels.attention_world import FALLBACK, AttentionWorld, Shape, random_sequence, runnable_kernels
+from unit.kernels.thread_counts import threads
 
 NATIVE = [kernels for kernels in runnable_kernels() if kernels is not FALLBACK]
 EVERY_NATIVE = pytest.mark.parametrize("kernels", NATIVE, ids=lambda k: k.isa)
 EVERY_DTYPE = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
 LENGTH = 1100  # beyond two partitions
 SHAPE = Shape(sliding_windows=(700,))
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def alone(kernels: Kernels, dtype: torch.dtype, chunks: Sequence[int], block_size: int = 16) -> torch.Tensor:

@@ -1,29 +1,17 @@
 """Work that threads share: every piece is done, once, whatever the number of threads and who helps whom."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import torch
 
 from evenflow.kernels.native import INSTRUCTION_SETS, load_kernels
 from evenflow.kernels.native_operators import select_operators
 from evenflow.kernels.operators import Operators, quantise_weight
+from unit.kernels.thread_counts import threads
 
 NATIVE = [kernels for kernels in map(load_kernels, INSTRUCTION_SETS) if kernels.table is not None]
 EVERY_NATIVE = pytest.mark.parametrize("native", [select_operators(k) for k in NATIVE], ids=[k.isa for k in NATIVE])
 # More threads than pieces, as many, fewer; more than there are cores, so that some find their share done by others.
 EVERY_COUNT = pytest.mark.parametrize("count", [2, 3, 7, 40])
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def draw(*shape: int, seed: int) -> torch.Tensor:
