@@ -6,6 +6,8 @@ otherwise: barriers between threads cost a time slice each where something else 
 
 import gc
 import os
+import signal
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported; child processes inherit it
 
@@ -29,3 +31,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As at a terminal: a shell starts what it puts into the background with SIGINT ignored, and who runs tests in
+    parallel lets an interrupt do nothing."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

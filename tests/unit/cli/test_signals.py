@@ -1,22 +1,13 @@
 """What ends a command."""
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from evenflow.cli.signals import ending_as_interrupted, ending_in_order
 
 
-@pytest.fixture
-def interrupts() -> Iterator[None]:
-    """As in a program of one's own: who runs the tests in parallel has interrupts do nothing."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interrupts")
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_keeps_what_it_saw_is_interrupted(number: signal.Signals) -> None:
     before = signal.getsignal(number)

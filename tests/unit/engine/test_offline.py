@@ -204,14 +204,6 @@ def interrupt_main_thread() -> None:
     signal.pthread_kill(ident, signal.SIGINT)
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """As at a terminal: a shell starts what it puts into the background with SIGINT ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_frees_what_the_caller_leaves_behind() -> None:
     steps = Steps(20, interrupt_main_thread)
