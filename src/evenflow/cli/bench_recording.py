@@ -75,12 +75,16 @@ def w1_of(workload: Path | None, model: Path, progress: Callable[[str], None]) -
     return generate(load_tokenizer(model)).w1
 
 
-def _served(cost: ServedRecording) -> str:
+def _rates(cost: ServedRecording | RecordingCost) -> str:
     plain, recording = cost.plain_tokens_per_second, cost.recording_tokens_per_second
+    return f"W1: {plain:.1f} output tokens/s without recording, {recording:.1f} with; medians of {cost.rounds} rounds"
+
+
+def _served(cost: ServedRecording) -> str:
     return "\n".join(
         (
             "as a server does it: engine and front are two processes, and the front records (held against the limits)",
-            f"W1: {plain:.1f} output tokens/s without recording, {recording:.1f} with; medians of {cost.rounds} rounds",
+            _rates(cost),
             f"loss: {cost.loss:.2%} (asked: at most {MOST_LOSS:.0%})",
             f"a step of the engine waits for {cost.engine_us:.1f} us (asked: at most {MOST_MICROSECONDS:.0f} us): "
             f"until its events are made {cost.making_us:.1f} us, packed {cost.packing_us:.1f} us; {cost.steps} steps",
@@ -91,11 +95,10 @@ def _served(cost: ServedRecording) -> str:
 
 
 def _inline(cost: RecordingCost) -> str:
-    plain, recording = cost.plain_tokens_per_second, cost.recording_tokens_per_second
     return "\n".join(
         (
             "all of it in the engine's way, in one process (stricter: a server's engine does not wait for this)",
-            f"W1: {plain:.1f} output tokens/s without recording, {recording:.1f} with; medians of {cost.rounds} rounds",
+            _rates(cost),
             f"loss: {cost.loss:.2%}",
             f"per step: {cost.us_per_step:.1f} us ({'within' if cost.met else 'over'} {MOST_MICROSECONDS:.0f} us), of "
             f"which the log {cost.log_us_per_step:.1f} us, the folds {cost.folds_us_per_step:.1f} us; "

@@ -3,9 +3,9 @@
 // Every thread sets the shapes of its tiles before it uses them and gives the state back, since the operating system saves it
 // on every switch while it is in use. (GCC's tile loads do not tell it that they read memory: amx_fence() before them.)
 //
-// A core that another guest of the machine shares can take four times as long for a load and a product, for seconds to minutes. It
-// takes much of that back if the registers that are about to be loaded are cleared first, all of them, before the first is
-// loaded (which of them, and in which order, was found by trying); on a core of our own that costs nothing.
+// A core that another guest of the machine shares can take four times as long for a load and a product, for seconds to
+// minutes. It takes much of that back if the registers that are about to be loaded are cleared first, all of them, before the
+// first is loaded (which of them, and in which order, was found by trying); on a core of our own that costs nothing.
 #pragma once
 
 #include <immintrin.h>

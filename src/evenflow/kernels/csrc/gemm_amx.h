@@ -16,11 +16,11 @@ constexpr int TILE_UNITS = 16;
 constexpr int TILE_BYTES = 1024;
 using GemmRegisters = FullTiles;
 
-// Weights that come next, asked for tile by tile: the lines from `first` to `end` of each tile, and the panels are `bytes` ahead.
+// Weights that come next, asked for tile by tile: the lines from `first` to `end` of each tile. They are `bytes` ahead.
 //
-// The hardware's own prefetcher stops at every page, and a core waits for few loads of its own at a time: asked for early, weights
-// come about twice as fast. But a core asks for only so much at a time, and while it does, loads from its own caches wait too. So
-// each of the row tiles asks for its part: memory is busy all the time, and never more than it can be.
+// The hardware's own prefetcher stops at every page, and a core waits for few loads of its own at a time: asked for early,
+// weights come about twice as fast. But a core asks for only so much at a time, and while it does, loads from its own caches
+// wait too. So each of the row tiles asks for its part: memory is busy all the time, and never more than it can be.
 struct NextWeights {
     std::int64_t bytes;
     int first, end;

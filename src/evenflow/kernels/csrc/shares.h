@@ -1,9 +1,9 @@
 // Work cut into one share per thread; who is done with his own helps with the others'.
 //
-// Cores are not equally fast: another guest of the machine may sit on the other half of one, or a process of our own may need it
-// for a moment, and then that one takes up to four times as long. Equal shares would all wait for it. A share is taken from its
-// beginning by its owner, who asks memory for what comes next in it, and from its end by helpers. So as long as all are equally
-// fast each thread walks through its own part of the weights, and touches no cache line that another one writes.
+// Cores are not equally fast: another guest of the machine may sit on the other half of one, or a process of our own may need
+// it for a moment, and then that one takes up to four times as long. Equal shares would all wait for it. A share is taken from
+// its beginning by its owner, who asks memory for what comes next in it, and from its end by helpers. So as long as all are
+// equally fast each thread walks through its own part of the weights, and touches no cache line that another one writes.
 #pragma once
 
 #include <omp.h>
